@@ -1,0 +1,278 @@
+//! The contract between an algorithm and the world it runs in.
+//!
+//! A lock or a scheduler mechanism is written once, generic over [`Platform`] (what any shared-memory algorithm
+//! needs) or [`SchedPlatform`] (what a scheduler needs of a CPU besides). Four worlds implement the first:
+//! [`native::Native`] (OS threads and futexes), the simulator (`contend-sim`), and loom and shuttle
+//! (`contend-check`). Nothing here is chosen by `cfg`: all worlds live in one process.
+//!
+//! Rules that every algorithm keeps:
+//!
+//! * shared words are touched through the platform only, with the weakest ordering that is right; the simulator is
+//!   sequentially consistent and ignores it, loom checks it;
+//! * [`Platform::wait_until`] is the only way to spin; there is no other loop around a load;
+//! * a closure given to [`Platform::read`] or [`Platform::write`] calls no platform operation: no borrow is ever
+//!   held across a point where another CPU may run;
+//! * private work is reported with [`Platform::charge`]; it costs virtual time in the simulator and nothing elsewhere.
+
+pub mod account;
+pub mod native;
+
+use std::fmt;
+pub use std::sync::atomic::Ordering;
+
+pub use account::{Account, Work};
+
+/// A point in time, in nanoseconds since the start of the run.
+pub type Time = u64;
+/// A length of time, in nanoseconds.
+pub type Nanos = u64;
+/// "No such time": later than every event.
+pub const NEVER: Time = u64::MAX;
+
+/// A logical CPU (hardware thread), numbered from 0. At most [`CpuId::MAX_CPUS`] exist.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct CpuId(pub u16);
+
+impl CpuId {
+    /// The largest machine that can be described.
+    pub const MAX_CPUS: usize = 4096;
+    /// The CPU's number as an index.
+    #[inline]
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl fmt::Debug for CpuId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cpu{}", self.0)
+    }
+}
+
+impl fmt::Display for CpuId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// A task (thread) of a simulated or native kernel; an index into its task table, reused after exit.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TaskId(pub u32);
+
+impl TaskId {
+    /// The task's number as an index.
+    #[inline]
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl fmt::Debug for TaskId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "task{}", self.0)
+    }
+}
+
+/// Placement: words and cells created with the same `Line` share one cache line in the simulator. In the other
+/// worlds placement is by type ([`Padded`]) and this is only a number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Line(pub u32);
+
+/// Aligned to two 64-byte lines, so that adjacent-line prefetch shares nothing either.
+#[repr(align(128))]
+#[derive(Debug, Default)]
+pub struct Padded<T>(pub T);
+
+impl<T> std::ops::Deref for Padded<T> {
+    type Target = T;
+    #[inline]
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+/// What a shared-memory algorithm may do. A value of the type is one CPU's handle on its world.
+pub trait Platform {
+    /// A shared 64-bit word.
+    type Word;
+    /// Plain data that some protocol (usually a lock) guards.
+    type Cell<T>;
+
+    /// A fresh cache line to place words and cells on.
+    fn line(&self) -> Line;
+    /// A word on `line`, holding `init`.
+    fn word(&self, line: Line, init: u64) -> Self::Word;
+    /// Guarded data on `line`.
+    fn cell<T>(&self, line: Line, init: T) -> Self::Cell<T>;
+
+    /// The CPU that executes the caller.
+    fn cpu(&self) -> CpuId;
+    /// The clock, in ns since the start of the run; monotonic on one CPU.
+    fn now(&self) -> Time;
+
+    /// Atomic load.
+    fn load(&self, w: &Self::Word, order: Ordering) -> u64;
+    /// Atomic store.
+    fn store(&self, w: &Self::Word, value: u64, order: Ordering);
+    /// Atomic exchange; returns the old value.
+    fn swap(&self, w: &Self::Word, value: u64, order: Ordering) -> u64;
+    /// Atomic compare-and-exchange; `Err` carries the value found.
+    fn compare_exchange(
+        &self,
+        w: &Self::Word,
+        current: u64,
+        new: u64,
+        success: Ordering,
+        failure: Ordering,
+    ) -> Result<u64, u64>;
+    /// Atomic addition (wrapping); returns the old value.
+    fn fetch_add(&self, w: &Self::Word, n: u64, order: Ordering) -> u64;
+    /// Atomic or; returns the old value.
+    fn fetch_or(&self, w: &Self::Word, bits: u64, order: Ordering) -> u64;
+    /// Atomic and; returns the old value.
+    fn fetch_and(&self, w: &Self::Word, bits: u64, order: Ordering) -> u64;
+    /// Memory fence.
+    fn fence(&self, order: Ordering);
+
+    /// Spin until `done` accepts the words' values (loaded with Acquire), or until `budget` ns have been spent
+    /// (`None`: for ever). Returns the accepted values, or `None` when the budget ran out; under the checkers the
+    /// expiry of a budget is a nondeterministic branch.
+    fn wait_until<const N: usize>(
+        &self,
+        words: [&Self::Word; N],
+        budget: Option<Nanos>,
+        done: impl FnMut([u64; N]) -> bool,
+    ) -> Option<[u64; N]>;
+
+    /// Give the CPU up while `w` holds `expected` (compared on the low 32 bits), until a [`Platform::kick`] of the
+    /// same word. May return for no reason: callers loop.
+    fn halt(&self, w: &Self::Word, expected: u64);
+    /// Wake whoever is halted on `w`. The caller changed `w` before; a kick that precedes the halt is not lost,
+    /// because the halter compares the value.
+    fn kick(&self, w: &Self::Word, target: CpuId);
+
+    /// Look at guarded data.
+    ///
+    /// # Safety
+    /// The protocol that guards the cell excludes writers for the duration of the call, and `f` calls no platform
+    /// operation.
+    unsafe fn read<T, R>(&self, c: &Self::Cell<T>, f: impl FnOnce(&T) -> R) -> R;
+    /// Change guarded data.
+    ///
+    /// # Safety
+    /// The protocol that guards the cell excludes every other access for the duration of the call, and `f` calls no
+    /// platform operation.
+    unsafe fn write<T, R>(&self, c: &Self::Cell<T>, f: impl FnOnce(&mut T) -> R) -> R;
+
+    /// Report private work: `n` units of `work`. Costs nothing outside the simulator.
+    #[inline]
+    fn charge(&self, work: Work, n: u64) {
+        let _ = (work, n);
+    }
+    /// Book the CPU's time to `account` from now on; returns the account before.
+    #[inline]
+    fn enter(&self, account: Account) -> Account {
+        account
+    }
+}
+
+/// Interrupts one CPU sends to another.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ipi {
+    /// Look at your need-resched flag; in 2010's `rowand-queue` also: drain your wake list.
+    Reschedule,
+    /// Drain your wake list (call-function queue).
+    CallFunction,
+    /// Balance on behalf of the idle CPUs (nohz kick).
+    NohzBalance,
+    /// Push your running task away (active balance; the stopper thread's job).
+    ActiveBalance,
+}
+
+impl Ipi {
+    /// Every kind, in the order of [`Ipi::bit`].
+    pub const ALL: [Ipi; 4] = [Ipi::Reschedule, Ipi::CallFunction, Ipi::NohzBalance, Ipi::ActiveBalance];
+    /// The kind's bit in a pending mask.
+    #[inline]
+    pub fn bit(self) -> u64 {
+        1 << self as u64
+    }
+}
+
+/// What became of a stretch of user execution.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Trap {
+    /// An interrupt is pending; the task has not finished what it was doing.
+    Interrupt,
+    /// The task entered the kernel with a request, which the world keeps for [`SchedPlatform::run_user`]'s caller.
+    Syscall,
+}
+
+/// A scheduling event, for trace hooks. Costs nothing when no trace is on.
+#[derive(Clone, Copy, Debug)]
+pub enum SchedEvent {
+    /// `prev` left the CPU (`None`: idle), `next` runs.
+    Switch {
+        /// The task that left.
+        prev: Option<TaskId>,
+        /// The state it left in: 0 runnable (preempted), 1 sleeping, 2 disk sleep, 16 dead.
+        prev_state: u64,
+        /// The task that runs now.
+        next: Option<TaskId>,
+    },
+    /// A waker has begun to wake the task.
+    Waking {
+        /// The task.
+        task: TaskId,
+        /// The CPU it last ran on.
+        target: CpuId,
+    },
+    /// The task is on a run queue.
+    Wakeup {
+        /// The task.
+        task: TaskId,
+        /// The CPU of that run queue.
+        target: CpuId,
+        /// The task is new.
+        new: bool,
+    },
+    /// The task moves between CPUs.
+    Migrate {
+        /// The task.
+        task: TaskId,
+        /// From.
+        from: CpuId,
+        /// To.
+        to: CpuId,
+    },
+}
+
+/// What a scheduler needs of a CPU besides shared memory.
+///
+/// Kernel code runs with interrupts off on the CPU's own stack; interrupts are taken where user code runs
+/// ([`SchedPlatform::run_user`]), in [`SchedPlatform::idle`], and at [`SchedPlatform::irq_window`].
+pub trait SchedPlatform: Platform {
+    /// Number of CPUs.
+    fn nr_cpus(&self) -> usize;
+    /// Send an interrupt. Kinds coalesce while pending.
+    fn send_ipi(&self, target: CpuId, ipi: Ipi);
+    /// Take the pending interrupts: a mask of [`Ipi::bit`].
+    fn take_ipis(&self) -> u64;
+    /// Did the periodic tick come due since the last call? Re-arms it.
+    fn take_tick(&self) -> bool;
+    /// Stop (true) or restart the periodic tick of this CPU: it stops on idle CPUs (NOHZ).
+    fn stop_tick(&self, stopped: bool);
+    /// Run the current task's user code until it traps.
+    fn run_user(&self, task: TaskId) -> Trap;
+    /// Wait for an interrupt, or for `poll` to become non-zero (a CPU that polls its need-resched flag while idle).
+    fn idle(&self, poll: &Self::Word);
+    /// Does an idle CPU watch its need-resched word, so that a remote store wakes it without an interrupt?
+    fn idle_polls(&self) -> bool;
+    /// The machine switches to another task (`None`: idle) here: the cost of the switch itself and of cold caches.
+    fn switch_to(&self, prev: Option<TaskId>, next: Option<TaskId>);
+    /// A trace hook.
+    #[inline]
+    fn trace(&self, event: SchedEvent) {
+        let _ = event;
+    }
+}

@@ -1,0 +1,185 @@
+//! What tasks are made of: a small system-call-like interface.
+//!
+//! A [`Program`] is a stackless state machine: the kernel asks it for its next [`Op`] whenever the one before has
+//! completed. So a task costs a few hundred bytes and 100,000 of them fit a process; only CPUs own stacks
+//! (`docs/internals/engine.md` says why). A [`Workload`] is the tasks that exist at the start, the kernel objects they
+//! share, and when the run is over.
+
+use contend_platform::{CpuId, Nanos, TaskId, Time};
+use fixedbitset::FixedBitSet;
+use rand_pcg::Pcg64Mcg;
+
+/// Index of an object in [`Workload::objects`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
+pub struct ObjId(pub u32);
+
+/// A kernel object that tasks share.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Object {
+    /// Name in reports.
+    pub name: String,
+    /// Kind and parameters.
+    pub kind: ObjectKind,
+}
+
+/// Kinds of kernel objects.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ObjectKind {
+    /// A pipe: bytes up to `capacity`; readers sleep while it is empty, writers while it is full.
+    Pipe {
+        /// Buffer size in bytes (Linux default 65,536).
+        capacity: u32,
+    },
+    /// A connected local socket: like a pipe of whole messages, with a socket's costs.
+    Socket {
+        /// Send buffer in bytes (Linux default 212,992).
+        capacity: u32,
+    },
+    /// A sleeping mutex (futex based, FIFO wake-up, no hand-off).
+    Mutex,
+    /// A condition variable.
+    Cond,
+    /// A barrier of `parties` tasks.
+    Barrier {
+        /// How many tasks must arrive.
+        parties: u32,
+    },
+    /// A counting semaphore with an initial count; wake-ups of recordings are posts to these.
+    Semaphore {
+        /// Count at the start.
+        initial: u32,
+    },
+    /// A futex word with a waiter queue in a hash bucket.
+    Futex,
+    /// A kernel spinlock that tasks take inside system calls ([`Op::KernelLock`]).
+    SpinLock,
+}
+
+/// One step of a program.
+pub enum Op {
+    /// Compute for this long at the machine's reference speed, in ns.
+    Run(Nanos),
+    /// Spend this long in the kernel (a system call that neither blocks nor locks), in ns.
+    Syscall(Nanos),
+    /// Sleep for this long (timer), in ns.
+    Sleep(Nanos),
+    /// Sleep until this time; returns at once when it has passed.
+    SleepUntil(Time),
+    /// `sched_yield`.
+    Yield,
+    /// Write to a pipe or socket; blocks while there is no room.
+    Write(ObjId, u32),
+    /// Read this many bytes from a pipe or socket; blocks until they are there.
+    Read(ObjId, u32),
+    /// Lock a mutex.
+    Lock(ObjId),
+    /// Unlock a mutex.
+    Unlock(ObjId),
+    /// Wait for a condition variable, releasing the mutex meanwhile.
+    CondWait {
+        /// The condition variable.
+        cond: ObjId,
+        /// The mutex, held by the caller.
+        mutex: ObjId,
+    },
+    /// Wake one waiter.
+    CondSignal(ObjId),
+    /// Wake all waiters.
+    CondBroadcast(ObjId),
+    /// Wait until all parties have arrived.
+    Barrier(ObjId),
+    /// Take one count of a semaphore; blocks while there is none.
+    SemWait(ObjId),
+    /// Give this many counts.
+    SemPost(ObjId, u32),
+    /// Sleep on a futex until woken; a wake-up that came before is not remembered.
+    FutexWait(ObjId),
+    /// Wake up to this many waiters.
+    FutexWake(ObjId, u32),
+    /// Take a kernel spinlock, hold it for this long, release it.
+    KernelLock(ObjId, Nanos),
+    /// Start a new task.
+    Spawn(Box<TaskSpec>),
+    /// Restrict the caller to these CPUs (`None`: all).
+    SetAffinity(Option<FixedBitSet>),
+    /// Change the caller's nice value (-20 to 19).
+    SetNice(i8),
+    /// End the task.
+    Exit,
+}
+
+/// What a program sees when it is asked for its next step.
+pub struct Cx<'a> {
+    /// Virtual time.
+    pub now: Time,
+    /// The task.
+    pub task: TaskId,
+    /// The CPU it is on.
+    pub cpu: CpuId,
+    /// Random numbers, one stream per task, from the run's seed.
+    pub rng: &'a mut Pcg64Mcg,
+    /// Where to report samples.
+    pub metrics: &'a mut dyn Metrics,
+}
+
+/// Samples and counts that programs report; they become the result's `metrics` table.
+pub trait Metrics {
+    /// Add `n` to the counter `name`, whose reporting unit is `unit` (messages, transactions...).
+    fn count(&mut self, name: &'static str, n: u64);
+    /// Record one latency sample in ns.
+    fn latency(&mut self, name: &'static str, ns: Nanos);
+}
+
+/// A task's code.
+pub trait Program: Send {
+    /// The next step. Called once at the start and again each time a step has completed.
+    fn next(&mut self, cx: &mut Cx<'_>) -> Op;
+    /// Working set in KiB: what a migration must refill from farther away (0: nothing worth counting).
+    fn working_set_kib(&self) -> u32 {
+        0
+    }
+}
+
+/// A task to be.
+pub struct TaskSpec {
+    /// `comm` in traces; at most 15 bytes are shown there.
+    pub name: String,
+    /// Its code.
+    pub program: Box<dyn Program>,
+    /// Nice value, -20 to 19.
+    pub nice: i8,
+    /// Allowed CPUs (`None`: all).
+    pub affinity: Option<FixedBitSet>,
+    /// The task does not keep the run alive (a daemon); the run ends when all others have exited.
+    pub background: bool,
+}
+
+impl TaskSpec {
+    /// A task with nice 0 and no restrictions.
+    pub fn new(name: impl Into<String>, program: impl Program + 'static) -> Self {
+        TaskSpec { name: name.into(), program: Box::new(program), nice: 0, affinity: None, background: false }
+    }
+}
+
+/// Everything that runs.
+#[derive(Default)]
+pub struct Workload {
+    /// Kernel objects, by [`ObjId`].
+    pub objects: Vec<Object>,
+    /// Tasks that exist at time 0, all started on CPU 0's behalf in this order.
+    pub tasks: Vec<TaskSpec>,
+    /// End of the run even if tasks live, in ns (`None`: when the last non-background task exits).
+    pub horizon: Option<Time>,
+}
+
+impl Workload {
+    /// Add an object and return its id.
+    pub fn object(&mut self, name: impl Into<String>, kind: ObjectKind) -> ObjId {
+        self.objects.push(Object { name: name.into(), kind });
+        ObjId(self.objects.len() as u32 - 1)
+    }
+    /// Add a task.
+    pub fn task(&mut self, task: TaskSpec) {
+        self.tasks.push(task);
+    }
+}

@@ -1,0 +1,2 @@
+//! Scheduler traces: ftrace text and perf script in, Perfetto out.
+pub mod event;
