@@ -83,7 +83,19 @@ named! {
         ClockRead = "clock_read",
         /// Counting the hardware threads of a core from its mask (cpumask_weight of the sibling mask).
         MaskWeight = "mask_weight",
-        /// Work a policy reports for one decision.
+        /// One pipe read or write, without copying and waking.
+        PipeOp = "pipe_op",
+        /// One socket send or receive, without copying and waking.
+        SocketOp = "socket_op",
+        /// One futex (mutex, condition variable, barrier, semaphore) system call, without waking.
+        FutexOp = "futex_op",
+        /// Copying one KiB between user and kernel memory.
+        CopyKib = "copy_kib",
+        /// Creating a task (fork or clone).
+        Fork = "fork",
+        /// Tearing a task down (exit).
+        Exit = "exit",
+        /// One unit (ns at reference speed) that a policy reports for a decision.
         Policy = "policy",
     }
 }
