@@ -1,1 +1,213 @@
-//! placeholder
+//! Machines: topology and costs, each cost with its source.
+//!
+//! A machine file says what a host looks like ([`Topology`]) and what things cost on it ([`Costs`]). One file serves
+//! every study on that machine. The files in `machines/` are part of the library ([`Machine::shipped`]), so an
+//! installed tool needs none on disk; `docs/machines.md` describes the format.
+
+mod costs;
+mod error;
+mod parse;
+mod set;
+mod topology;
+mod write;
+
+use std::io::Read;
+
+pub use costs::{Arity, Cache, Cost, Costs, Cpu, Interrupts, Kernel, Key, Lines, SECTIONS, Unit, keys};
+pub use error::{At, MachineError};
+pub use topology::{
+    MAX_NODES, MAX_REMOTE, MAX_THREADS, Numbering, Place, SLIT_LOCAL, SLIT_MAX, SLIT_REMOTE_DEFAULT, Shape, Topology,
+};
+
+use contend_platform::CpuId;
+
+/// The largest machine file that is read.
+pub const FILE_BYTES_MAX: u64 = 1 << 20;
+/// Tick rate of a file that does not say.
+pub const HZ_DEFAULT: u32 = 250;
+/// The lowest tick rate.
+pub const HZ_MIN: u32 = 24;
+/// The highest tick rate.
+pub const HZ_MAX: u32 = 10_000;
+
+/// The costs of synthetic machines, and of sections that a file asks for in its `defaults` array.
+pub const DEFAULTS: &str = include_str!("../../../machines/defaults.toml");
+
+macro_rules! shipped {
+    ($($name:literal),* $(,)?) => {
+        &[$(($name, include_str!(concat!("../../../machines/", $name, ".toml")))),*]
+    };
+}
+
+const SHIPPED: &[(&str, &str)] = shipped![
+    "intel-2s-44c-88t",
+    "sparc-2s-16c-128t",
+    "x86_64-2cpu",
+    "westmere-ex-4s-40c-80t",
+    "westmere-ex-8s-32c",
+    "haswell-ex-4s-32c",
+    "xen-16pcpu-2node",
+];
+
+/// A host.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Machine {
+    /// Its name, as in [`Machine::load`].
+    pub name: String,
+    /// One or two sentences.
+    pub description: String,
+    /// Its CPUs.
+    pub topology: Topology,
+    /// What things cost on it.
+    pub costs: Costs,
+    /// Periodic ticks a second.
+    pub hz: u32,
+}
+
+impl Machine {
+    /// A shipped machine by name, a machine file by its path (it ends in `.toml`), or a synthetic machine by its
+    /// specification, as for [`Machine::synthetic`].
+    pub fn load(what: &str) -> Result<Machine, MachineError> {
+        if let Some((name, text)) = SHIPPED.iter().find(|(name, _)| *name == what) {
+            return Self::parse(text, &format!("machines/{name}.toml"));
+        }
+        if what.ends_with(".toml") {
+            return Self::parse(&read(what)?, what);
+        }
+        if looks_synthetic(what) {
+            return Self::synthetic(what);
+        }
+        let close = close_to(what, SHIPPED.iter().map(|(name, _)| *name));
+        let close = if close.is_empty() { String::new() } else { format!("did you mean {}? ", close.join(" or ")) };
+        Err(MachineError::UnknownMachine { name: what.into(), close })
+    }
+
+    /// From the text of a machine file; `file` is its name in messages.
+    pub fn parse(text: &str, file: &str) -> Result<Machine, MachineError> {
+        parse::machine(text, file)
+    }
+
+    /// A regular machine with the default costs: `2n2l8c2t` has 2 nodes of 2 LLCs of 8 cores of 2 threads. Parts may
+    /// be left out (`16c`, `2n8c2t`) and are 1 then. CPUs are numbered cores first.
+    pub fn synthetic(spec: &str) -> Result<Machine, MachineError> {
+        let wrong = |right: String| MachineError::Synthetic { spec: spec.into(), right };
+        let form = "should be numbers with n (nodes), l (LLCs per node), c (cores per LLC), t (threads per core), \
+                    in this order, such as 2n2l8c2t or 16c";
+        let mut counts = [1usize; 4];
+        let mut next = 0;
+        let mut rest = spec;
+        while !rest.is_empty() {
+            let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+            let unit = rest[digits..].chars().next().and_then(|u| "nlct".find(u));
+            let (Some(unit), 1..) = (unit, digits) else { return Err(wrong(form.into())) };
+            if unit < next {
+                return Err(wrong(form.into()));
+            }
+            counts[unit] = match rest[..digits].parse() {
+                Ok(n @ 1..=CpuId::MAX_CPUS) => n,
+                _ => {
+                    let right = format!("found {}; should be 1 to {}", &rest[..=digits], CpuId::MAX_CPUS);
+                    return Err(wrong(right));
+                }
+            };
+            next = unit + 1;
+            rest = &rest[digits + 1..];
+        }
+        if next == 0 {
+            return Err(wrong(form.into()));
+        }
+        // Four factors of at most 4,096 fit 64 bits.
+        let cpus = counts.iter().map(|&c| c as u64).product::<u64>();
+        if cpus > CpuId::MAX_CPUS as u64 {
+            return Err(wrong(format!("found {cpus} CPUs; should be 1 to {}", CpuId::MAX_CPUS)));
+        }
+        let [nodes, llcs_per_node, cores_per_llc, threads_per_core] = counts;
+        let numbering = Numbering::CoresFirst;
+        let shape = Shape { nodes, llcs_per_node, cores_per_llc, threads_per_core, numbering };
+        let topology =
+            Topology::regular(shape, &[]).map_err(|f| wrong(format!("found {}; {}", f.found, f.right)))?;
+        let costs = parse::default_costs(&topology).map_err(|e| wrong(e.to_string()))?;
+        Ok(Machine {
+            name: format!("{nodes}n{llcs_per_node}l{cores_per_llc}c{threads_per_core}t"),
+            description: format!(
+                "Synthetic: {nodes} nodes x {llcs_per_node} LLCs x {cores_per_llc} cores x {threads_per_core} threads, \
+                 default costs."
+            ),
+            topology,
+            costs,
+            hz: HZ_DEFAULT,
+        })
+    }
+
+    /// The machines that are part of the library: name and text of the file.
+    pub fn shipped() -> &'static [(&'static str, &'static str)] {
+        SHIPPED
+    }
+
+    /// The complete machine as a file that [`Machine::parse`] reads back to an equal value.
+    pub fn to_toml(&self) -> String {
+        write::machine(self)
+    }
+
+    /// Override one cost: the key is that of the file (`lines.llc`, `lines.remote.1`, `kernel.ttwu`) or `hz`. A value
+    /// is a number; for an array, numbers with commas, or one number for all entries. The override is certain: its
+    /// band is the value itself.
+    pub fn set(&mut self, key: &str, value: &str) -> Result<(), MachineError> {
+        set::set(self, key, value)
+    }
+}
+
+fn read(path: &str) -> Result<String, MachineError> {
+    let error = |e: std::io::Error| MachineError::Read { file: path.into(), why: e.to_string() };
+    let mut bytes = Vec::new();
+    let file = std::fs::File::open(path).map_err(error)?;
+    file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(error)?;
+    if bytes.len() as u64 > FILE_BYTES_MAX {
+        return Err(MachineError::TooLarge { file: path.into(), max: FILE_BYTES_MAX });
+    }
+    String::from_utf8(bytes).map_err(|e| {
+        let good = &e.as_bytes()[..e.utf8_error().valid_up_to()];
+        MachineError::Syntax {
+            file: path.into(),
+            line: 1 + good.iter().filter(|&&b| b == b'\n').count(),
+            why: "not UTF-8 text".into(),
+        }
+    })
+}
+
+fn looks_synthetic(what: &str) -> bool {
+    what.starts_with(|c: char| c.is_ascii_digit()) && what.chars().all(|c| c.is_ascii_digit() || "nlct".contains(c))
+}
+
+/// The names closest to `name`, if any is close: at most a third of its letters differ, or one contains the other.
+pub(crate) fn close_to<'a>(name: &str, all: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+    if name.len() > 100 {
+        return Vec::new();
+    }
+    let mut close: Vec<(usize, &str)> = all
+        .filter_map(|other| {
+            let d = edits(name, other);
+            let part = name.len() >= 3 && (other.contains(name) || name.contains(other));
+            (part || d * 3 <= name.chars().count().max(3)).then_some((d, other))
+        })
+        .collect();
+    close.sort();
+    close.truncate(3);
+    close.into_iter().map(|(_, other)| other).collect()
+}
+
+/// Levenshtein distance.
+fn edits(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, ca) in a.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, cb) in b.iter().enumerate() {
+            let change = diagonal + usize::from(ca != *cb);
+            diagonal = row[j + 1];
+            row[j + 1] = change.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}

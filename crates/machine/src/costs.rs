@@ -1,0 +1,271 @@
+//! What things cost on a machine: each number with the range it may lie in and where it comes from.
+//!
+//! The list of keys is written once, in `sections!`; the parser, the writer, overrides and the uncertainty bands all
+//! walk [`KEYS`].
+
+use std::ops::Index;
+
+use contend_platform::Work;
+
+/// One cost. Unless its key says otherwise the unit is the nanosecond.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Cost {
+    /// The value that runs use.
+    pub value: u64,
+    /// The lower end of what is plausible.
+    pub lo: u64,
+    /// The upper end of what is plausible.
+    pub hi: u64,
+    /// A paper, a manual, a measurement; or "estimate: ..." with its reason.
+    pub source: String,
+}
+
+/// What a cost counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Unit {
+    /// Nanoseconds.
+    Ns,
+    /// Nanoseconds for each KiB.
+    NsPerKib,
+    /// KiB.
+    Kib,
+    /// Percent.
+    Pct,
+}
+
+impl Unit {
+    /// The smallest value allowed.
+    pub fn min(self) -> u64 {
+        match self {
+            Unit::Ns | Unit::NsPerKib => 0,
+            Unit::Kib | Unit::Pct => 1,
+        }
+    }
+    /// The largest value allowed; keeps sums of costs far away from overflow.
+    pub fn max(self) -> u64 {
+        match self {
+            Unit::Ns => 1_000_000_000,
+            Unit::NsPerKib => 1_000_000,
+            Unit::Kib => 16 * 1024 * 1024,
+            Unit::Pct => 100,
+        }
+    }
+    /// The name in messages and documents.
+    pub fn name(self) -> &'static str {
+        match self {
+            Unit::Ns => "ns",
+            Unit::NsPerKib => "ns per KiB",
+            Unit::Kib => "KiB",
+            Unit::Pct => "%",
+        }
+    }
+}
+
+/// How many costs a key holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Arity {
+    /// One.
+    One,
+    /// An array: one for each class of remote distance.
+    PerRemote,
+    /// An array: one for each number of busy threads in a core, from 1.
+    PerThread,
+}
+
+/// One key of a machine file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Key {
+    /// The section.
+    pub section: &'static str,
+    /// The key within the section.
+    pub field: &'static str,
+    /// What it counts.
+    pub unit: Unit,
+    /// How many.
+    pub arity: Arity,
+}
+
+macro_rules! field_type {
+    (One) => { Cost };
+    ($list:ident) => { Vec<Cost> };
+}
+macro_rules! as_slice {
+    (One, $e:expr) => { std::slice::from_ref(&$e) };
+    ($list:ident, $e:expr) => { &$e };
+}
+macro_rules! as_mut_slice {
+    (One, $e:expr) => { std::slice::from_mut(&mut $e) };
+    ($list:ident, $e:expr) => { &mut $e };
+}
+macro_rules! from_vec {
+    (One, $v:expr) => { $v.into_iter().next().expect("one cost") };
+    ($list:ident, $v:expr) => { $v };
+}
+
+macro_rules! sections {
+    ($( $(#[$sm:meta])* $section:ident : $Section:ident {
+        $( $(#[$fm:meta])* $field:ident : $arity:ident $unit:ident, )*
+    } )*) => {
+        $(
+            $(#[$sm])*
+            #[derive(Clone, PartialEq, Eq, Debug)]
+            pub struct $Section { $( $(#[$fm])* pub $field: field_type!($arity), )* }
+        )*
+
+        /// All costs of a machine.
+        #[derive(Clone, PartialEq, Eq, Debug)]
+        pub struct Costs {
+            $( $(#[$sm])* pub $section: $Section, )*
+            /// Private kernel work.
+            pub kernel: Kernel,
+        }
+
+        /// The sections in the order of a file.
+        pub const SECTIONS: &[&str] = &[$(stringify!($section),)* "kernel"];
+
+        const FIXED_KEYS: &[Key] = &[$($(Key {
+            section: stringify!($section),
+            field: stringify!($field),
+            unit: Unit::$unit,
+            arity: Arity::$arity,
+        },)*)*];
+
+        impl Costs {
+            /// From the costs of each key.
+            pub(crate) fn build(mut of: impl FnMut(&str, &str) -> Vec<Cost>) -> Self {
+                Costs {
+                    $($section: $Section {
+                        $($field: from_vec!($arity, of(stringify!($section), stringify!($field))),)*
+                    },)*
+                    kernel: Kernel(Work::ALL.iter().map(|&w| {
+                        if priced(w) { from_vec!(One, of("kernel", w.name())) } else { Kernel::unit() }
+                    }).collect()),
+                }
+            }
+
+            /// The costs a key holds, if there is such a key.
+            pub fn get(&self, section: &str, field: &str) -> Option<&[Cost]> {
+                $($(if section == stringify!($section) && field == stringify!($field) {
+                    return Some(as_slice!($arity, self.$section.$field));
+                })*)*
+                (section == "kernel").then(|| work_named(field))?.map(|w| as_slice!(One, self.kernel.0[w as usize]))
+            }
+
+            pub(crate) fn get_mut(&mut self, section: &str, field: &str) -> Option<&mut [Cost]> {
+                $($(if section == stringify!($section) && field == stringify!($field) {
+                    return Some(as_mut_slice!($arity, self.$section.$field));
+                })*)*
+                (section == "kernel").then(|| work_named(field))?
+                    .map(|w| as_mut_slice!(One, self.kernel.0[w as usize]))
+            }
+        }
+    };
+}
+
+sections! {
+    /// Cache lines: latency of one access or transfer.
+    lines: Lines {
+        /// Load or store of a line whose right is held.
+        hit: One Ns,
+        /// Atomic read-modify-write of a line that is owned.
+        atomic: One Ns,
+        /// From a thread of the same core.
+        core: One Ns,
+        /// From another core under the same LLC.
+        llc: One Ns,
+        /// From another LLC of the same node (also: from the node's memory).
+        node: One Ns,
+        /// From another node, by ascending class of SLIT distance.
+        remote: PerRemote Ns,
+    }
+    /// Interrupts and idle states.
+    interrupts: Interrupts {
+        /// The sender's part of an IPI.
+        ipi_send: One Ns,
+        /// Flight time to a CPU of the same node.
+        ipi_deliver: One Ns,
+        /// Flight time to a CPU of another node.
+        ipi_deliver_remote: One Ns,
+        /// Entering and leaving an interrupt handler.
+        irq: One Ns,
+        /// Leaving the shallow idle state.
+        idle_exit: One Ns,
+    }
+    /// The processor.
+    cpu: Cpu {
+        /// Switching registers, stack and address space.
+        context_switch: One Ns,
+        /// Speed of each thread, in percent of a lone one, by the number of busy threads in the core.
+        smt_speed_pct: PerThread Pct,
+    }
+    /// Cache sizes, and what a migrated working set costs to fetch.
+    cache: Cache {
+        /// Private cache of a core.
+        l2_kib: One Kib,
+        /// Last-level cache.
+        llc_kib: One Kib,
+        /// After a move to another thread of the core.
+        refill_core_per_kib: One NsPerKib,
+        /// After a move to another core under the LLC.
+        refill_llc_per_kib: One NsPerKib,
+        /// After a move to another LLC of the node.
+        refill_node_per_kib: One NsPerKib,
+        /// After a move to another node.
+        refill_remote_per_kib: One NsPerKib,
+    }
+}
+
+/// Has the work a price in the file? (`ns` and `policy` are nanoseconds themselves.)
+fn priced(w: Work) -> bool {
+    !matches!(w, Work::Ns | Work::Policy)
+}
+
+fn work_named(name: &str) -> Option<Work> {
+    Work::ALL.iter().copied().find(|&w| priced(w) && w.name() == name)
+}
+
+/// Every key that holds costs, in the order of a file.
+pub fn keys() -> impl Iterator<Item = Key> {
+    FIXED_KEYS.iter().copied().chain(Work::ALL.iter().filter(|&&w| priced(w)).map(|w| Key {
+        section: "kernel",
+        field: w.name(),
+        unit: Unit::Ns,
+        arity: Arity::One,
+    }))
+}
+
+/// The cost of one unit of each kind of kernel work, indexed by [`Work`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Kernel(Vec<Cost>);
+
+impl Kernel {
+    fn unit() -> Cost {
+        Cost { value: 1, lo: 1, hi: 1, source: "by definition".into() }
+    }
+}
+
+impl Index<Work> for Kernel {
+    type Output = Cost;
+    fn index(&self, w: Work) -> &Cost {
+        &self.0[w as usize]
+    }
+}
+
+impl Costs {
+    /// The costs of kernel work in ns, by `Work as usize`; 1 for [`Work::Ns`] and [`Work::Policy`].
+    pub fn kernel_ns(&self) -> [u64; Work::COUNT] {
+        std::array::from_fn(|i| self.kernel.0[i].value)
+    }
+
+    /// Latency of a line transfer in ns by [`crate::Topology::distance`]; entry 0 is `lines.hit`.
+    pub fn transfer_ns(&self) -> Vec<u64> {
+        let l = &self.lines;
+        let near = [&l.hit, &l.core, &l.llc, &l.node];
+        near.into_iter().chain(&l.remote).map(|c| c.value).collect()
+    }
+
+    /// Every key with its costs, in the order of a file.
+    pub fn iter(&self) -> impl Iterator<Item = (Key, &[Cost])> {
+        keys().map(|k| (k, self.get(k.section, k.field).expect("every key has its costs")))
+    }
+}

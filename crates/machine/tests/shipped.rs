@@ -1,0 +1,81 @@
+//! The files in `machines/`: every one loads, is complete, and says where its costs come from.
+
+use contend_machine::{Machine, keys};
+use contend_platform::Work;
+
+#[test]
+fn all_load_and_every_cost_has_a_band_and_a_source() {
+    for (name, text) in Machine::shipped() {
+        let m = Machine::load(name).unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(m.name, *name);
+        assert!(!m.description.trim().is_empty(), "{name}: no description");
+        assert_eq!(Machine::parse(text, name).unwrap(), m);
+        let mut costs = 0;
+        for (key, entries) in m.costs.iter() {
+            for c in entries {
+                costs += 1;
+                assert!(c.lo <= c.value && c.value <= c.hi, "{name}: {key:?}: {c:?}");
+                assert!(c.source.len() >= 10, "{name}: {key:?}: \"{}\" names no source", c.source);
+            }
+        }
+        assert!(costs >= keys().count() - 1);
+        assert!(m.costs.kernel_ns().iter().all(|&ns| ns > 0), "{name}: free kernel work");
+        assert_eq!(m.costs.kernel_ns()[Work::Ns as usize], 1);
+        assert_eq!(m.costs.kernel_ns()[Work::Policy as usize], 1);
+        assert_eq!(m.costs.transfer_ns().len(), m.topology.nr_distances());
+    }
+}
+
+/// Farther is never cheaper: values, and both ends of the bands.
+#[test]
+fn costs_grow_with_distance() {
+    let synthetic = ["2n2l8c2t", "1c", "4n1l16c8t"].map(String::from);
+    let names = Machine::shipped().iter().map(|(name, _)| name.to_string()).chain(synthetic);
+    for name in names {
+        let m = Machine::load(&name).unwrap();
+        let l = &m.costs.lines;
+        let mut lines = vec![&l.hit, &l.core, &l.llc, &l.node];
+        lines.extend(&l.remote);
+        let c = &m.costs.cache;
+        let refill =
+            [&c.refill_core_per_kib, &c.refill_llc_per_kib, &c.refill_node_per_kib, &c.refill_remote_per_kib];
+        for w in lines.windows(2).chain(refill.windows(2)) {
+            for (near, far) in [(w[0].value, w[1].value), (w[0].lo, w[1].lo), (w[0].hi, w[1].hi)] {
+                assert!(near <= far, "{name}: {:?} is dearer than {:?}", w[0], w[1]);
+            }
+        }
+        let i = &m.costs.interrupts;
+        assert!(i.ipi_deliver.value <= i.ipi_deliver_remote.value, "{name}");
+        for w in m.costs.cpu.smt_speed_pct.windows(2) {
+            assert!(w[1].value <= w[0].value, "{name}: a thread speeds up in company");
+        }
+    }
+}
+
+#[test]
+fn shapes_are_those_of_the_studies() {
+    //                                nodes llcs cores cpus
+    let shapes = [
+        ("intel-2s-44c-88t", [2, 2, 44, 88]),
+        ("sparc-2s-16c-128t", [2, 2, 16, 128]),
+        ("x86_64-2cpu", [1, 1, 2, 2]),
+        ("westmere-ex-4s-40c-80t", [4, 4, 40, 80]),
+        ("westmere-ex-8s-32c", [8, 8, 32, 32]),
+        ("haswell-ex-4s-32c", [4, 4, 32, 32]),
+        ("xen-16pcpu-2node", [2, 2, 16, 16]),
+    ];
+    assert_eq!(shapes.len(), Machine::shipped().len());
+    for (name, shape) in shapes {
+        let t = Machine::load(name).unwrap().topology;
+        assert_eq!([t.nr_nodes(), t.nr_llcs(), t.nr_cores(), t.nr_cpus()], shape, "{name}");
+    }
+}
+
+#[test]
+fn round_trip() {
+    for (name, _) in Machine::shipped() {
+        let m = Machine::load(name).unwrap();
+        let text = m.to_toml();
+        assert_eq!(Machine::parse(&text, "again.toml").unwrap_or_else(|e| panic!("{e}\n{text}")), m);
+    }
+}
