@@ -1,1 +1,56 @@
-//! placeholder
+//! Lock algorithms, one a file, each written once over [`Platform`]: the same source runs on OS threads, under loom
+//! and shuttle (`contend-check`), and in the simulator.
+//!
+//! Callers are CPUs, not threads: they run with interrupts off, so whoever holds or waits for a lock is identified by
+//! its CPU number alone, and queue nodes are per CPU. A lock is released by the CPU that took it.
+//!
+//! | file | state | hand-over |
+//! |---|---|---|
+//! | [`tas`] | one bit | to anybody; all waiters poll the one word |
+//! | [`ticket`] | (owner, waiters) in one word | first come, first served; all waiters poll the one word |
+//! | [`mcs`] | tail word and a queue of nodes | first come, first served; each waiter polls a line of its own |
+//!
+//! [`order`] holds what is built from several locks: a pair taken in one global order, and the lock that guards a
+//! thing which may move to another lock meanwhile.
+//!
+//! Which ordering is needed where, and which test catches its absence, is measured by `contend-check` (table in
+//! `docs/internals/checked-world.md`).
+
+pub mod mcs;
+pub mod order;
+pub mod tas;
+pub mod ticket;
+
+pub use mcs::{McsLock, McsNodes};
+pub use order::{PairGuarded, lock_mover, lock_pair, unlock_pair};
+pub use tas::TasLock;
+pub use ticket::TicketLock;
+
+use contend_platform::{Line, Platform};
+use std::sync::Arc;
+
+/// A mutual-exclusion lock of CPUs.
+pub trait RawLock<P: Platform>: Sized {
+    /// What all locks of a world have in common: queue nodes, or `()`.
+    type Nodes;
+
+    /// The common part, for CPUs `0..nr_cpus`.
+    fn nodes(p: &P, nr_cpus: usize) -> Self::Nodes;
+
+    /// A free lock whose word lies on `line` (with the data it guards, or alone: the caller's choice).
+    fn on_line(p: &P, line: Line, nodes: &Arc<Self::Nodes>) -> Self;
+
+    /// A free lock on a line of its own that shares nothing with other locks.
+    fn new(p: &P, nr_cpus: usize) -> Self {
+        Self::on_line(p, p.line(), &Arc::new(Self::nodes(p, nr_cpus)))
+    }
+
+    /// Take the lock; everything the last holder did is visible afterwards.
+    fn lock(&self, p: &P);
+
+    /// Take the lock if that is possible without waiting.
+    fn try_lock(&self, p: &P) -> bool;
+
+    /// Release the lock. The calling CPU holds it.
+    fn unlock(&self, p: &P);
+}

@@ -1,0 +1,190 @@
+//! The MCS queue lock (Mellor-Crummey and Scott, 1991): each waiter polls a line of its own.
+//!
+//! State of a lock: `tail`, `0` free, otherwise 1 + the number of the last node of the queue. State of a node:
+//! `(locked, next)`; the head of the queue holds the lock, and its `locked` means nothing. `next` is `0`, or 1 + the
+//! number of the successor's node. With `A` the caller's node and `B` another's:
+//!
+//! ```text
+//! lock      A = (0, 0);  tail: 0 -> A                      acquire; A holds
+//!           A = (0, 0);  tail: B -> A                      queued behind B
+//!                        B: (*, 0) -> (*, A)               linked: B can find its successor
+//!                        wait for A: (1, *)                acquire; A holds
+//! try_lock  A = (0, 0);  tail: 0 -> A                      acquire, once
+//! unlock    A = (*, 0), tail = A:  tail: A -> 0            release; free
+//!           A = (*, 0), tail = B:  wait for A: (*, next)   a successor has swapped the tail and not linked yet
+//!           A = (*, B):  B: (0, *) -> (1, *)               release; B holds
+//! ```
+//!
+//! **Nodes are shared by all locks of a world** ([`McsNodes`]): a CPU waits for one lock at a time and holds few, so
+//! four nodes a CPU serve any number of locks (1,024 run-queue locks of 1,024 CPUs would otherwise need a million). The
+//! number is that of the kernel's queued spinlock. Unlike there, a node is busy until its lock is released, so it also
+//! bounds how many locks a CPU may *hold* ([`NODES_PER_CPU`], asserted). Locks may be released in any order: which node
+//! serves which lock is kept in a table on a line that only its CPU touches.
+
+use crate::RawLock;
+use contend_platform::{CpuId, Line, Ordering, Padded, Platform};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+
+/// How many locks of one [`McsNodes`] a CPU may hold or wait for at once.
+pub const NODES_PER_CPU: usize = 4;
+
+/// A place in the queue, on a line of its own.
+struct Node<P: Platform> {
+    /// 1: the predecessor has handed the lock over.
+    locked: P::Word,
+    /// 1 + the number of the successor's node; 0: none, or not linked yet.
+    next: P::Word,
+}
+
+/// Which lock a CPU's nodes serve: the lock's number, 0 for a node that is free.
+type Serving = [u32; NODES_PER_CPU];
+
+/// The queue nodes of all CPUs.
+pub struct McsNodes<P: Platform> {
+    nodes: Vec<Padded<Node<P>>>,
+    /// Private to each CPU.
+    serving: Vec<Padded<P::Cell<Serving>>>,
+    /// Locks made so far: numbers them. Not a shared word of the algorithm: used where locks are made only.
+    locks: AtomicU32,
+}
+
+/// The number of a node, from 0. The words hold it plus 1.
+#[derive(Clone, Copy)]
+struct NodeId(usize);
+
+impl NodeId {
+    #[inline]
+    fn link(self) -> u64 {
+        self.0 as u64 + 1
+    }
+    #[inline]
+    fn from_link(link: u64) -> Self {
+        assert!(link != 0, "an MCS queue ends where a successor must be");
+        NodeId(link as usize - 1)
+    }
+}
+
+impl<P: Platform> McsNodes<P> {
+    /// Nodes for CPUs `0..nr_cpus`.
+    pub fn new(p: &P, nr_cpus: usize) -> Self {
+        assert!(nr_cpus <= CpuId::MAX_CPUS, "{nr_cpus} CPUs: at most {} exist", CpuId::MAX_CPUS);
+        let node = |_| {
+            let line = p.line();
+            Padded(Node { locked: p.word(line, 0), next: p.word(line, 0) })
+        };
+        McsNodes {
+            nodes: (0..nr_cpus * NODES_PER_CPU).map(node).collect(),
+            serving: (0..nr_cpus).map(|_| Padded(p.cell(p.line(), [0; NODES_PER_CPU]))).collect(),
+            locks: AtomicU32::new(0),
+        }
+    }
+
+    #[inline]
+    fn get(&self, id: NodeId) -> &Node<P> {
+        &self.nodes[id.0]
+    }
+
+    /// A node of this CPU for `lock`, prepared for the end of a queue.
+    #[inline]
+    fn claim(&self, p: &P, lock: u32) -> NodeId {
+        let cpu = p.cpu();
+        // SAFETY: only the CPU itself touches its table, with interrupts off; the closure is plain code.
+        let slot = unsafe {
+            p.write(&self.serving[cpu.index()], |serving: &mut Serving| {
+                assert!(!serving.contains(&lock), "{cpu:?} takes an MCS lock that it holds");
+                let free = serving.iter().position(|&l| l == 0);
+                let slot = free.unwrap_or_else(|| panic!("{cpu:?} holds {NODES_PER_CPU} MCS locks and wants another"));
+                serving[slot] = lock;
+                slot
+            })
+        };
+        let id = NodeId(cpu.index() * NODES_PER_CPU + slot);
+        // Relaxed: nobody else knows the node; it is published by the exchange of the tail.
+        p.store(&self.get(id).locked, 0, Ordering::Relaxed);
+        p.store(&self.get(id).next, 0, Ordering::Relaxed);
+        id
+    }
+
+    /// The node of this CPU that serves `lock` is free again.
+    #[inline]
+    fn release(&self, p: &P, lock: u32) -> NodeId {
+        let cpu = p.cpu();
+        // SAFETY: as in `claim`.
+        let slot = unsafe {
+            p.write(&self.serving[cpu.index()], |serving: &mut Serving| {
+                let slot = serving.iter().position(|&l| l == lock);
+                let slot = slot.unwrap_or_else(|| panic!("{cpu:?} releases an MCS lock that it does not hold"));
+                serving[slot] = 0;
+                slot
+            })
+        };
+        NodeId(cpu.index() * NODES_PER_CPU + slot)
+    }
+}
+
+/// MCS lock.
+pub struct McsLock<P: Platform> {
+    tail: P::Word,
+    nodes: Arc<McsNodes<P>>,
+    /// The lock's number in `nodes`, from 1.
+    number: u32,
+}
+
+impl<P: Platform> RawLock<P> for McsLock<P> {
+    type Nodes = McsNodes<P>;
+
+    fn nodes(p: &P, nr_cpus: usize) -> McsNodes<P> {
+        McsNodes::new(p, nr_cpus)
+    }
+
+    fn on_line(p: &P, line: Line, nodes: &Arc<McsNodes<P>>) -> Self {
+        let before = nodes.locks.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let number = before.checked_add(1).expect("2^32 MCS locks on one set of nodes");
+        McsLock { tail: p.word(line, 0), nodes: Arc::clone(nodes), number }
+    }
+
+    #[inline]
+    fn lock(&self, p: &P) {
+        let id = self.nodes.claim(p, self.number);
+        // Release publishes my node's initial state, acquire sees that of the predecessor, or the last unlock.
+        let before = p.swap(&self.tail, id.link(), Ordering::AcqRel);
+        if before != 0 {
+            let prev = self.nodes.get(NodeId::from_link(before));
+            // Release: the holder stores to my `locked` once it sees the link, and must not be overtaken by its 0.
+            p.store(&prev.next, id.link(), Ordering::Release);
+            // Acquires the hand-over.
+            p.wait_until([&self.nodes.get(id).locked], None, |[locked]| locked == 1);
+        }
+    }
+
+    #[inline]
+    fn try_lock(&self, p: &P) -> bool {
+        // Relaxed: only a guess, which the exchange confirms.
+        if p.load(&self.tail, Ordering::Relaxed) != 0 {
+            return false;
+        }
+        let id = self.nodes.claim(p, self.number);
+        let free = p.compare_exchange(&self.tail, 0, id.link(), Ordering::AcqRel, Ordering::Relaxed).is_ok();
+        if !free {
+            self.nodes.release(p, self.number);
+        }
+        free
+    }
+
+    #[inline]
+    fn unlock(&self, p: &P) {
+        let id = self.nodes.release(p, self.number);
+        let node = self.nodes.get(id);
+        // Acquire, with the successor's release: my store to its `locked` comes after its own.
+        let mut next = p.load(&node.next, Ordering::Acquire);
+        if next == 0 {
+            if p.compare_exchange(&self.tail, id.link(), 0, Ordering::Release, Ordering::Relaxed).is_ok() {
+                return;
+            }
+            // A successor has swapped the tail and is about to link itself.
+            [next] = p.wait_until([&node.next], None, |[next]| next != 0).expect("waits without budget");
+        }
+        p.store(&self.nodes.get(NodeId::from_link(next)).locked, 1, Ordering::Release);
+    }
+}

@@ -1,0 +1,49 @@
+//! The unfair byte lock: test, then test-and-set.
+//!
+//! State: the word is `0` free, `1` held.
+//!
+//! ```text
+//! lock      0 -> 1   acquire; while 1, wait on the word
+//! try_lock  0 -> 1   acquire, once
+//! unlock    1 -> 0   release
+//! ```
+//!
+//! No queue and no fairness: whoever reaches the line first wins, and a waiter may be bypassed for ever. A release
+//! costs every waiter a miss. Strong where the next waiter may not be running (an overcommitted guest), weak elsewhere.
+
+use crate::RawLock;
+use contend_platform::{Line, Ordering, Platform};
+use std::sync::Arc;
+
+/// Test-and-test-and-set lock.
+pub struct TasLock<P: Platform> {
+    held: P::Word,
+}
+
+impl<P: Platform> RawLock<P> for TasLock<P> {
+    type Nodes = ();
+
+    fn nodes(_p: &P, _nr_cpus: usize) {}
+
+    fn on_line(p: &P, line: Line, _nodes: &Arc<()>) -> Self {
+        TasLock { held: p.word(line, 0) }
+    }
+
+    #[inline]
+    fn lock(&self, p: &P) {
+        while !self.try_lock(p) {
+            p.wait_until([&self.held], None, |[held]| held == 0);
+        }
+    }
+
+    #[inline]
+    fn try_lock(&self, p: &P) -> bool {
+        // Acquire: the release of the holder before.
+        p.compare_exchange(&self.held, 0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
+    #[inline]
+    fn unlock(&self, p: &P) {
+        p.store(&self.held, 0, Ordering::Release);
+    }
+}
