@@ -21,32 +21,33 @@ pub mod order;
 pub mod tas;
 pub mod ticket;
 
-pub use mcs::{McsLock, McsNodes};
+pub use mcs::{Mcs, McsPool};
 pub use order::{PairGuarded, lock_mover, lock_pair, unlock_pair};
-pub use tas::TasLock;
-pub use ticket::TicketLock;
+pub use tas::Tas;
+pub use ticket::Ticket;
 
 use contend_platform::{Line, Platform};
 use std::sync::Arc;
 
 /// A mutual-exclusion lock of CPUs.
 pub trait RawLock<P: Platform>: Sized {
-    /// What all locks of a world have in common: queue nodes, or `()`.
-    type Nodes;
+    /// What the locks of a world share: queue nodes, or `()`.
+    type Pool;
 
-    /// The common part, for CPUs `0..nr_cpus`.
-    fn nodes(p: &P, nr_cpus: usize) -> Self::Nodes;
+    /// That shared part, for CPUs `0..nr_cpus`.
+    fn pool(p: &P, nr_cpus: usize) -> Self::Pool;
 
     /// A free lock whose word lies on `line` (with the data it guards, or alone: the caller's choice).
-    fn on_line(p: &P, line: Line, nodes: &Arc<Self::Nodes>) -> Self;
+    fn on_line(p: &P, line: Line, pool: &Arc<Self::Pool>) -> Self;
 
     /// A free lock on a line of its own that shares nothing with other locks.
     fn new(p: &P, nr_cpus: usize) -> Self {
-        Self::on_line(p, p.line(), &Arc::new(Self::nodes(p, nr_cpus)))
+        Self::on_line(p, p.line(), &Arc::new(Self::pool(p, nr_cpus)))
     }
 
-    /// Take the lock; everything the last holder did is visible afterwards.
-    fn lock(&self, p: &P);
+    /// Take the lock; everything the last holder did is visible afterwards. Says whether it had to wait: what a lock
+    /// statistic calls contended.
+    fn lock(&self, p: &P) -> bool;
 
     /// Take the lock if that is possible without waiting.
     fn try_lock(&self, p: &P) -> bool;

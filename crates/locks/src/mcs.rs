@@ -15,7 +15,7 @@
 //!           A = (*, B):  B: (0, *) -> (1, *)               release; B holds
 //! ```
 //!
-//! **Nodes are shared by all locks of a world** ([`McsNodes`]): a CPU waits for one lock at a time and holds few, so
+//! **Nodes are shared by all locks of a world** ([`McsPool`]): a CPU waits for one lock at a time and holds few, so
 //! four nodes a CPU serve any number of locks (1,024 run-queue locks of 1,024 CPUs would otherwise need a million). The
 //! number is that of the kernel's queued spinlock. Unlike there, a node is busy until its lock is released, so it also
 //! bounds how many locks a CPU may *hold* ([`NODES_PER_CPU`], asserted). Locks may be released in any order: which node
@@ -26,7 +26,7 @@ use contend_platform::{CpuId, Line, Ordering, Padded, Platform};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
-/// How many locks of one [`McsNodes`] a CPU may hold or wait for at once.
+/// How many locks of one [`McsPool`] a CPU may hold or wait for at once.
 pub const NODES_PER_CPU: usize = 4;
 
 /// A place in the queue, on a line of its own.
@@ -41,7 +41,7 @@ struct Node<P: Platform> {
 type Serving = [u32; NODES_PER_CPU];
 
 /// The queue nodes of all CPUs.
-pub struct McsNodes<P: Platform> {
+pub struct McsPool<P: Platform> {
     nodes: Vec<Padded<Node<P>>>,
     /// Private to each CPU.
     serving: Vec<Padded<P::Cell<Serving>>>,
@@ -65,7 +65,7 @@ impl NodeId {
     }
 }
 
-impl<P: Platform> McsNodes<P> {
+impl<P: Platform> McsPool<P> {
     /// Nodes for CPUs `0..nr_cpus`.
     pub fn new(p: &P, nr_cpus: usize) -> Self {
         assert!(nr_cpus <= CpuId::MAX_CPUS, "{nr_cpus} CPUs: at most {} exist", CpuId::MAX_CPUS);
@@ -73,7 +73,7 @@ impl<P: Platform> McsNodes<P> {
             let line = p.line();
             Padded(Node { locked: p.word(line, 0), next: p.word(line, 0) })
         };
-        McsNodes {
+        McsPool {
             nodes: (0..nr_cpus * NODES_PER_CPU).map(node).collect(),
             serving: (0..nr_cpus).map(|_| Padded(p.cell(p.line(), [0; NODES_PER_CPU]))).collect(),
             locks: AtomicU32::new(0),
@@ -124,38 +124,47 @@ impl<P: Platform> McsNodes<P> {
 }
 
 /// MCS lock.
-pub struct McsLock<P: Platform> {
+pub struct Mcs<P: Platform> {
     tail: P::Word,
-    nodes: Arc<McsNodes<P>>,
-    /// The lock's number in `nodes`, from 1.
+    pool: Arc<McsPool<P>>,
+    /// The lock's number in `pool`, from 1.
     number: u32,
 }
 
-impl<P: Platform> RawLock<P> for McsLock<P> {
-    type Nodes = McsNodes<P>;
+impl<P: Platform> Mcs<P> {
+    /// A free lock on a line of its own, with the nodes of `pool`.
+    pub fn new(p: &P, pool: Arc<McsPool<P>>) -> Self {
+        Mcs::on_line(p, p.line(), &pool)
+    }
+}
 
-    fn nodes(p: &P, nr_cpus: usize) -> McsNodes<P> {
-        McsNodes::new(p, nr_cpus)
+impl<P: Platform> RawLock<P> for Mcs<P> {
+    type Pool = McsPool<P>;
+
+    fn pool(p: &P, nr_cpus: usize) -> McsPool<P> {
+        McsPool::new(p, nr_cpus)
     }
 
-    fn on_line(p: &P, line: Line, nodes: &Arc<McsNodes<P>>) -> Self {
-        let before = nodes.locks.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let number = before.checked_add(1).expect("2^32 MCS locks on one set of nodes");
-        McsLock { tail: p.word(line, 0), nodes: Arc::clone(nodes), number }
+    fn on_line(p: &P, line: Line, pool: &Arc<McsPool<P>>) -> Self {
+        let before = pool.locks.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let number = before.checked_add(1).expect("2^32 MCS locks in one pool");
+        Mcs { tail: p.word(line, 0), pool: Arc::clone(pool), number }
     }
 
     #[inline]
-    fn lock(&self, p: &P) {
-        let id = self.nodes.claim(p, self.number);
+    fn lock(&self, p: &P) -> bool {
+        let id = self.pool.claim(p, self.number);
         // Release publishes my node's initial state, acquire sees that of the predecessor, or the last unlock.
         let before = p.swap(&self.tail, id.link(), Ordering::AcqRel);
-        if before != 0 {
-            let prev = self.nodes.get(NodeId::from_link(before));
+        let contended = before != 0;
+        if contended {
+            let prev = self.pool.get(NodeId::from_link(before));
             // Release: the holder stores to my `locked` once it sees the link, and must not be overtaken by its 0.
             p.store(&prev.next, id.link(), Ordering::Release);
             // Acquires the hand-over.
-            p.wait_until([&self.nodes.get(id).locked], None, |[locked]| locked == 1);
+            p.wait_until([&self.pool.get(id).locked], None, |[locked]| locked == 1);
         }
+        contended
     }
 
     #[inline]
@@ -164,18 +173,18 @@ impl<P: Platform> RawLock<P> for McsLock<P> {
         if p.load(&self.tail, Ordering::Relaxed) != 0 {
             return false;
         }
-        let id = self.nodes.claim(p, self.number);
+        let id = self.pool.claim(p, self.number);
         let free = p.compare_exchange(&self.tail, 0, id.link(), Ordering::AcqRel, Ordering::Relaxed).is_ok();
         if !free {
-            self.nodes.release(p, self.number);
+            self.pool.release(p, self.number);
         }
         free
     }
 
     #[inline]
     fn unlock(&self, p: &P) {
-        let id = self.nodes.release(p, self.number);
-        let node = self.nodes.get(id);
+        let id = self.pool.release(p, self.number);
+        let node = self.pool.get(id);
         // Acquire, with the successor's release: my store to its `locked` comes after its own.
         let mut next = p.load(&node.next, Ordering::Acquire);
         if next == 0 {
@@ -185,6 +194,6 @@ impl<P: Platform> RawLock<P> for McsLock<P> {
             // A successor has swapped the tail and is about to link itself.
             [next] = p.wait_until([&node.next], None, |[next]| next != 0).expect("waits without budget");
         }
-        p.store(&self.nodes.get(NodeId::from_link(next)).locked, 1, Ordering::Release);
+        p.store(&self.pool.get(NodeId::from_link(next)).locked, 1, Ordering::Release);
     }
 }

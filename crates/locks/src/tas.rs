@@ -16,24 +16,34 @@ use contend_platform::{Line, Ordering, Platform};
 use std::sync::Arc;
 
 /// Test-and-test-and-set lock.
-pub struct TasLock<P: Platform> {
+pub struct Tas<P: Platform> {
     held: P::Word,
 }
 
-impl<P: Platform> RawLock<P> for TasLock<P> {
-    type Nodes = ();
+impl<P: Platform> Tas<P> {
+    /// A free lock on `line`.
+    pub fn on(p: &P, line: Line) -> Self {
+        Tas { held: p.word(line, 0) }
+    }
+}
 
-    fn nodes(_p: &P, _nr_cpus: usize) {}
+impl<P: Platform> RawLock<P> for Tas<P> {
+    type Pool = ();
 
-    fn on_line(p: &P, line: Line, _nodes: &Arc<()>) -> Self {
-        TasLock { held: p.word(line, 0) }
+    fn pool(_p: &P, _nr_cpus: usize) {}
+
+    fn on_line(p: &P, line: Line, _pool: &Arc<()>) -> Self {
+        Tas::on(p, line)
     }
 
     #[inline]
-    fn lock(&self, p: &P) {
+    fn lock(&self, p: &P) -> bool {
+        let mut waited = false;
         while !self.try_lock(p) {
+            waited = true;
             p.wait_until([&self.held], None, |[held]| held == 0);
         }
+        waited
     }
 
     #[inline]

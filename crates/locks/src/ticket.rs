@@ -35,35 +35,42 @@ fn count(state: u64) -> u32 {
 }
 
 /// Ticket lock.
-pub struct TicketLock<P: Platform> {
+pub struct Ticket<P: Platform> {
     state: P::Word,
 }
 
-impl<P: Platform> TicketLock<P> {
+impl<P: Platform> Ticket<P> {
+    /// A free lock on a line of its own.
+    pub fn new(p: &P) -> Self {
+        Ticket::after(p, p.line(), 0)
+    }
+
     /// A free lock on `line` that has been taken and released `served` times (to test the wrap of the counter).
     pub fn after(p: &P, line: Line, served: u32) -> Self {
-        TicketLock { state: p.word(line, u64::from(served) << 32) }
+        Ticket { state: p.word(line, u64::from(served) << 32) }
     }
 }
 
-impl<P: Platform> RawLock<P> for TicketLock<P> {
-    type Nodes = ();
+impl<P: Platform> RawLock<P> for Ticket<P> {
+    type Pool = ();
 
-    fn nodes(_p: &P, _nr_cpus: usize) {}
+    fn pool(_p: &P, _nr_cpus: usize) {}
 
-    fn on_line(p: &P, line: Line, _nodes: &Arc<()>) -> Self {
-        TicketLock::after(p, line, 0)
+    fn on_line(p: &P, line: Line, _pool: &Arc<()>) -> Self {
+        Ticket::after(p, line, 0)
     }
 
     #[inline]
-    fn lock(&self, p: &P) {
+    fn lock(&self, p: &P) -> bool {
         // Acquire: when the lock is free, this is the access that sees the last release.
         let before = p.fetch_add(&self.state, ENTER, Ordering::Acquire);
-        if count(before) != 0 {
+        let contended = count(before) != 0;
+        if contended {
             let ticket = owner(before).wrapping_add(count(before));
             // Acquires the release that served the ticket.
             p.wait_until([&self.state], None, |[state]| owner(state) == ticket);
         }
+        contended
     }
 
     #[inline]
