@@ -90,16 +90,28 @@ macro_rules! field_type {
     ($list:ident) => { Vec<Cost> };
 }
 macro_rules! as_slice {
-    (One, $e:expr) => { std::slice::from_ref(&$e) };
-    ($list:ident, $e:expr) => { &$e };
+    (One, $e:expr) => {
+        std::slice::from_ref(&$e)
+    };
+    ($list:ident, $e:expr) => {
+        &$e
+    };
 }
 macro_rules! as_mut_slice {
-    (One, $e:expr) => { std::slice::from_mut(&mut $e) };
-    ($list:ident, $e:expr) => { &mut $e };
+    (One, $e:expr) => {
+        std::slice::from_mut(&mut $e)
+    };
+    ($list:ident, $e:expr) => {
+        &mut $e
+    };
 }
 macro_rules! from_vec {
-    (One, $v:expr) => { $v.into_iter().next().expect("one cost") };
-    ($list:ident, $v:expr) => { $v };
+    (One, $v:expr) => {
+        $v.into_iter().next().expect("one cost")
+    };
+    ($list:ident, $v:expr) => {
+        $v
+    };
 }
 
 macro_rules! sections {

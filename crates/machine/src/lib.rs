@@ -124,8 +124,7 @@ impl Machine {
         let [nodes, llcs_per_node, cores_per_llc, threads_per_core] = counts;
         let numbering = Numbering::CoresFirst;
         let shape = Shape { nodes, llcs_per_node, cores_per_llc, threads_per_core, numbering };
-        let topology =
-            Topology::regular(shape, &[]).map_err(|f| wrong(format!("found {}; {}", f.found, f.right)))?;
+        let topology = Topology::regular(shape, &[]).map_err(|f| wrong(format!("found {}; {}", f.found, f.right)))?;
         let costs = parse::default_costs(&topology).map_err(|e| wrong(e.to_string()))?;
         Ok(Machine {
             name: format!("{nodes}n{llcs_per_node}l{cores_per_llc}c{threads_per_core}t"),

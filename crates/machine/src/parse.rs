@@ -147,10 +147,7 @@ impl<'a> Source<'a> {
 
     /// Every key of the table is one of `allowed`.
     fn no_others(&self, table: &DeTable<'_>, section: &str, allowed: &[&str]) -> Result<()> {
-        let first = table
-            .keys()
-            .filter(|k| !allowed.contains(&k.get_ref().as_ref()))
-            .min_by_key(|k| k.span().start);
+        let first = table.keys().filter(|k| !allowed.contains(&k.get_ref().as_ref())).min_by_key(|k| k.span().start);
         let Some(key) = first else { return Ok(()) };
         let name = key.get_ref().as_ref();
         let close = close_to(name, allowed.iter().copied());
@@ -200,7 +197,11 @@ impl<'a> Source<'a> {
         let at = self.at(name, "name");
         let name = self.string(name, "name")?;
         if name.is_empty() || name.len() > 64 || name.chars().any(|c| c.is_control()) {
-            return Err(MachineError::OutOfRange { at, found: format!("{name:?}"), right: "1 to 64 characters".into() });
+            return Err(MachineError::OutOfRange {
+                at,
+                found: format!("{name:?}"),
+                right: "1 to 64 characters".into(),
+            });
         }
         let description = match root.get("description") {
             Some(d) => self.string(d, "description")?,
@@ -397,10 +398,7 @@ impl<'a> Source<'a> {
         rows.iter()
             .map(|row| match row.get_ref().as_array() {
                 None => self.wrong(row, "topology.slit", FORM),
-                Some(r) => r
-                    .iter()
-                    .map(|d| Ok(self.number(d, "topology.slit", 0, SLIT_MAX.into())? as u32))
-                    .collect(),
+                Some(r) => r.iter().map(|d| Ok(self.number(d, "topology.slit", 0, SLIT_MAX.into())? as u32)).collect(),
             })
             .collect()
     }

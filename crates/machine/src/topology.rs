@@ -234,9 +234,7 @@ impl Topology {
     fn check_slit(nodes: usize, rows: &[Vec<u32>]) -> Result<(Vec<u32>, Vec<u8>, usize), Flaw> {
         let flaw = |entry: Option<usize>, found: String, right: String| Flaw { key: "slit", entry, found, right };
         let slit: Vec<u32> = if rows.is_empty() {
-            (0..nodes * nodes)
-                .map(|i| if i / nodes == i % nodes { SLIT_LOCAL } else { SLIT_REMOTE_DEFAULT })
-                .collect()
+            (0..nodes * nodes).map(|i| if i / nodes == i % nodes { SLIT_LOCAL } else { SLIT_REMOTE_DEFAULT }).collect()
         } else {
             if rows.len() != nodes {
                 let right = format!("one row for each of the {nodes} nodes");

@@ -37,8 +37,7 @@ fn costs_grow_with_distance() {
         let mut lines = vec![&l.hit, &l.core, &l.llc, &l.node];
         lines.extend(&l.remote);
         let c = &m.costs.cache;
-        let refill =
-            [&c.refill_core_per_kib, &c.refill_llc_per_kib, &c.refill_node_per_kib, &c.refill_remote_per_kib];
+        let refill = [&c.refill_core_per_kib, &c.refill_llc_per_kib, &c.refill_node_per_kib, &c.refill_remote_per_kib];
         for w in lines.windows(2).chain(refill.windows(2)) {
             for (near, far) in [(w[0].value, w[1].value), (w[0].lo, w[1].lo), (w[0].hi, w[1].hi)] {
                 assert!(near <= far, "{name}: {:?} is dearer than {:?}", w[0], w[1]);
