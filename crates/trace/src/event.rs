@@ -1,7 +1,16 @@
 //! The one event model that every reader fills and every writer takes.
+//!
+//! Names are shared strings ([`Comm`]): a trace of millions of events holds a few hundred different names, so a reader
+//! interns them and an event costs no allocation.
+
+use std::fmt;
+use std::sync::Arc;
 
 /// Nanoseconds on the trace's clock.
 pub type Nanos = u64;
+
+/// A task's name, interned by the reader.
+pub type Comm = Arc<str>;
 
 /// One scheduler event on one CPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -10,22 +19,22 @@ pub struct Event {
     pub ts: Nanos,
     /// The CPU that recorded it.
     pub cpu: u32,
-    /// The task that ran there (0: idle).
+    /// The task that ran there (0: idle; `u32::MAX`: the recorder did not know).
     pub pid: u32,
-    /// Its `comm`.
-    pub comm: String,
+    /// Its `comm`: `swapper/N` for the idle task whatever the recorder called it, `<...>` where it was not recorded.
+    pub comm: Comm,
     /// What happened.
     pub kind: Kind,
 }
 
 /// A task as events name it.
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskRef {
     /// Process id of the thread (tid).
     pub pid: u32,
     /// Name.
-    pub comm: String,
-    /// Kernel priority (120 = nice 0).
+    pub comm: Comm,
+    /// Kernel priority (120 = nice 0; below 100 real-time; negative: deadline).
     pub prio: i32,
 }
 
@@ -36,8 +45,8 @@ pub enum Kind {
     Switch {
         /// Who left.
         prev: TaskRef,
-        /// The letter set of its state: "R", "R+", "S", "D", "Z", "X", ...
-        prev_state: String,
+        /// In which state.
+        prev_state: TaskState,
         /// Who came.
         next: TaskRef,
     },
@@ -76,22 +85,221 @@ pub enum Kind {
         /// Parent's pid.
         parent_pid: u32,
         /// Parent's name.
-        parent_comm: String,
+        parent_comm: Comm,
         /// Child's pid.
         child_pid: u32,
         /// Child's name.
-        child_comm: String,
+        child_comm: Comm,
     },
     /// sched_process_exec.
     Exec {
         /// New image.
-        filename: String,
-        /// Thread that called.
+        filename: Comm,
+        /// Its pid from now on.
         pid: u32,
+        /// The thread that called: differs from `pid` where a thread other than the leader calls `execve`.
+        old_pid: u32,
     },
     /// sched_process_exit.
     Exit {
         /// Who exits.
         task: TaskRef,
     },
+}
+
+impl Kind {
+    /// The kernel's name of the event.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Kind::Switch { .. } => "sched_switch",
+            Kind::Waking { .. } => "sched_waking",
+            Kind::Wakeup { .. } => "sched_wakeup",
+            Kind::WakeupNew { .. } => "sched_wakeup_new",
+            Kind::Migrate { .. } => "sched_migrate_task",
+            Kind::Fork { .. } => "sched_process_fork",
+            Kind::Exec { .. } => "sched_process_exec",
+            Kind::Exit { .. } => "sched_process_exit",
+        }
+    }
+}
+
+/// The state in which a task left its CPU: a set of the kernel's letters.
+///
+/// Bits 0 to 8 are the `prev_state` field of `sched_switch` as kernels from 4.14 on record it (`S D T t X Z P I` and
+/// the "was preempted" mark); above them stand letters that only older kernels print.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct TaskState(u16);
+
+/// Letters in the order in which kernels print them, by bit. Bit 8 is the "+".
+const LETTERS: [(u16, u8); 12] = [
+    (0x1, b'S'),
+    (0x2, b'D'),
+    (0x4, b'T'),
+    (0x8, b't'),
+    (0x10, b'X'),
+    (0x20, b'Z'),
+    (0x40, b'P'),
+    (0x80, b'I'),
+    (0x200, b'x'),
+    (0x400, b'K'),
+    (0x800, b'W'),
+    (0x1000, b'N'),
+];
+
+impl TaskState {
+    /// Still runnable (gave way, or was preempted on a kernel that does not say so).
+    pub const RUNNABLE: Self = Self(0);
+    /// Interruptible sleep, `S`.
+    pub const SLEEPING: Self = Self(0x1);
+    /// Uninterruptible sleep, `D`.
+    pub const UNINTERRUPTIBLE: Self = Self(0x2);
+    /// Dead, nobody waits for it, `X`.
+    pub const DEAD: Self = Self(0x10);
+    /// Dead, waited for, `Z`.
+    pub const ZOMBIE: Self = Self(0x20);
+    /// A kernel thread with nothing to do, `I`.
+    pub const IDLE: Self = Self(0x80);
+    /// Runnable and preempted, `R+`.
+    pub const PREEMPTED: Self = Self(0x100);
+
+    /// Whether it stays on a run queue (`R` or `R+`).
+    pub fn is_runnable(self) -> bool {
+        self.0 & !Self::PREEMPTED.0 == 0
+    }
+
+    /// Whether it never comes back (`X`, `Z` or the older `x`).
+    pub fn is_dead(self) -> bool {
+        self.0 & (0x10 | 0x20 | 0x200) != 0
+    }
+
+    /// Reads the letters: `R`, `R+`, `S`, `D|K`, `Z`, ...
+    pub fn from_letters(text: &[u8]) -> Option<Self> {
+        let (letters, preempted) = match text {
+            [rest @ .., b'+'] => (rest, Self::PREEMPTED.0),
+            _ => (text, 0),
+        };
+        if letters == b"R" {
+            return Some(Self(preempted));
+        }
+        if letters.is_empty() {
+            return None;
+        }
+        let mut bits = preempted;
+        for (i, letter) in letters.iter().enumerate() {
+            match letter {
+                b'|' if i > 0 && i + 1 < letters.len() => {}
+                _ => bits |= LETTERS.iter().find(|(_, l)| l == letter)?.0,
+            }
+        }
+        Some(Self(bits))
+    }
+
+    /// Reads the letters of libtraceevent's `sched_switch` plug-in, which `trace-cmd report` uses. Its table is that
+    /// of an old kernel: it calls bits 4 to 7 `Z X x W`, and drops the "+".
+    pub fn from_plugin_letters(text: &[u8]) -> Option<Self> {
+        if text == b"R" {
+            return Some(Self::RUNNABLE);
+        }
+        if text.is_empty() {
+            return None;
+        }
+        text.iter().try_fold(Self(0), |state, letter| {
+            let bit = b"SDTtZXxW".iter().position(|l| l == letter)?;
+            Some(Self(state.0 | 1 << bit))
+        })
+    }
+
+    /// From the `prev_state` field of a kernel from 4.14 on.
+    pub fn from_prev_state(raw: i64) -> Option<Self> {
+        (0..0x200).contains(&raw).then_some(Self(raw as u16))
+    }
+
+    /// The `prev_state` field of a kernel from 4.14 on. Letters that such kernels lack become the nearest that they
+    /// have: `x` is `X`, `K` alone is `D`.
+    pub fn prev_state(self) -> i64 {
+        let mut bits = self.0 & 0x1ff;
+        if self.0 & 0x200 != 0 {
+            bits |= Self::DEAD.0;
+        }
+        if bits == 0 && self.0 & 0x400 != 0 {
+            bits = Self::UNINTERRUPTIBLE.0;
+        }
+        i64::from(bits)
+    }
+
+    /// Appends the letters, as the kernel prints them.
+    pub(crate) fn push_letters(self, out: &mut Vec<u8>) {
+        let start = out.len();
+        for (bit, letter) in LETTERS {
+            if self.0 & bit != 0 {
+                if out.len() > start {
+                    out.push(b'|');
+                }
+                out.push(letter);
+            }
+        }
+        if out.len() == start {
+            out.push(b'R');
+        }
+        if self.0 & Self::PREEMPTED.0 != 0 {
+            out.push(b'+');
+        }
+    }
+}
+
+impl fmt::Display for TaskState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut letters = Vec::new();
+        self.push_letters(&mut letters);
+        f.pad(std::str::from_utf8(&letters).expect("letters are ASCII"))
+    }
+}
+
+impl fmt::Debug for TaskState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TaskState({self})")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn letters_round_trip() {
+        for text in ["R", "R+", "S", "D", "T", "t", "X", "Z", "P", "I", "D|K", "x", "S+"] {
+            assert_eq!(TaskState::from_letters(text.as_bytes()).unwrap().to_string(), text);
+        }
+        for bad in ["", "+", "|", "S|", "|S", "Q", "R|S", "S ==> next_comm=", "RR"] {
+            assert_eq!(TaskState::from_letters(bad.as_bytes()), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn every_raw_state_survives_letters() {
+        for raw in 0..0x200 {
+            let state = TaskState::from_prev_state(raw).unwrap();
+            assert_eq!(state.prev_state(), raw);
+            assert_eq!(TaskState::from_letters(state.to_string().as_bytes()), Some(state));
+        }
+        assert_eq!(TaskState::from_prev_state(-1), None);
+        assert_eq!(TaskState::from_prev_state(0x200), None);
+    }
+
+    #[test]
+    fn plugin_letters_are_translated() {
+        // Checked on a Linux 6.12 recording: the plug-in printed X where the kernel prints Z, and W where it prints I.
+        assert_eq!(TaskState::from_plugin_letters(b"X"), Some(TaskState::ZOMBIE));
+        assert_eq!(TaskState::from_plugin_letters(b"Z"), Some(TaskState::DEAD));
+        assert_eq!(TaskState::from_plugin_letters(b"W"), Some(TaskState::IDLE));
+    }
+
+    #[test]
+    fn old_letters_become_the_nearest_new_ones() {
+        assert_eq!(TaskState::from_letters(b"D|K").unwrap().prev_state(), 2);
+        assert_eq!(TaskState::from_letters(b"K").unwrap().prev_state(), 2);
+        assert_eq!(TaskState::from_letters(b"x").unwrap().prev_state(), 16);
+        assert!(TaskState::from_letters(b"x").unwrap().is_dead());
+        assert!(TaskState::PREEMPTED.is_runnable() && !TaskState::SLEEPING.is_runnable());
+    }
 }

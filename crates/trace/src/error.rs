@@ -1,0 +1,40 @@
+//! What can be wrong with a file that should be a trace.
+
+use std::io;
+use std::path::PathBuf;
+
+/// Why a trace cannot be read. A single damaged line is no error: it is counted in [`crate::ReadReport`].
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TraceError {
+    /// The file cannot be opened or read (a truncated `.gz` is found here).
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A recording in its recorder's own binary form: to be turned into text first.
+    #[error("{}: found {found}; turn it into text first: {command}", path.display())]
+    Binary {
+        /// The file.
+        path: PathBuf,
+        /// What its first bytes say that it is.
+        found: &'static str,
+        /// The command that makes a readable file of it.
+        command: String,
+    },
+    /// Text, but not a single line of it is a trace line.
+    #[error("{}:{line}: found {found:?}; expected {expected}", path.display())]
+    NotATrace {
+        /// The file.
+        path: PathBuf,
+        /// The first line that is no trace line, from 1.
+        line: u64,
+        /// Its text, shortened.
+        found: String,
+        /// What would be right.
+        expected: &'static str,
+    },
+}

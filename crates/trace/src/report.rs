@@ -1,0 +1,97 @@
+//! What a reader met besides events.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use crate::event::Nanos;
+use crate::reader::Format;
+
+/// Counts of everything in a recording: nothing is dropped silently.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReadReport {
+    /// What the file is.
+    pub format: Format,
+    /// Lines read, comments and blanks included.
+    pub lines: u64,
+    /// Events returned.
+    pub events: u64,
+    /// Whole events of other kinds, by name. From the 4,096th different name on they count as `(other)`.
+    pub unknown: BTreeMap<String, u64>,
+    /// Lines that are no event, no comment and no mark of lost events: damage.
+    pub unparsable: Unparsable,
+    /// Events that the recorder says it lost.
+    pub lost: Lost,
+    /// Events whose time is before that of an event above them in the file. They are returned as they stand.
+    pub out_of_order: OutOfOrder,
+    /// CPUs that recorded an event, ascending.
+    pub cpus: Vec<u32>,
+    /// Number of CPUs that the file's header names (`#P:8`, `cpus=8`).
+    pub cpus_declared: Option<u32>,
+    /// Earliest time of a returned event.
+    pub first_ts: Option<Nanos>,
+    /// Latest time of a returned event.
+    pub last_ts: Option<Nanos>,
+}
+
+/// Damaged lines.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Unparsable {
+    /// How many.
+    pub count: u64,
+    /// Number (from 1) and text (shortened) of the first.
+    pub first: Option<(u64, String)>,
+}
+
+/// Events that a recorder could not keep.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lost {
+    /// Marks in the file: gaps in the recording.
+    pub gaps: u64,
+    /// Events that the marks count. A mark may say no number: then this is a lower bound.
+    pub events: u64,
+    /// Events overwritten before the recording's first (`entries-in-buffer/entries-written`): no gap, a later start.
+    pub before_start: u64,
+}
+
+/// Events out of time order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OutOfOrder {
+    /// How many.
+    pub count: u64,
+    /// How far the worst is behind the latest time above it, in ns.
+    pub worst_ns: Nanos,
+}
+
+impl fmt::Display for ReadReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {} events on {} CPUs", self.format, self.events, self.cpus.len())?;
+        if let (Some(first), Some(last)) = (self.first_ts, self.last_ts) {
+            let ns = last - first;
+            write!(f, " over {}.{:09} s", ns / 1_000_000_000, ns % 1_000_000_000)?;
+        }
+        if let Some(declared) = self.cpus_declared
+            && declared as usize != self.cpus.len()
+        {
+            write!(f, "\n  CPUs of the machine: {declared}")?;
+        }
+        if !self.unknown.is_empty() {
+            write!(f, "\n  other events:")?;
+            for (name, count) in &self.unknown {
+                write!(f, " {name} {count}")?;
+            }
+        }
+        if self.lost.gaps > 0 {
+            write!(f, "\n  lost: {} events in {} gaps", self.lost.events, self.lost.gaps)?;
+        }
+        if self.lost.before_start > 0 {
+            write!(f, "\n  overwritten before the first event: {}", self.lost.before_start)?;
+        }
+        if self.out_of_order.count > 0 {
+            write!(f, "\n  out of order: {}, worst by {} ns", self.out_of_order.count, self.out_of_order.worst_ns)?;
+        }
+        if let Some((line, text)) = &self.unparsable.first {
+            write!(f, "\n  damaged lines: {}, first line {line}: {text:?}", self.unparsable.count)?;
+        }
+        Ok(())
+    }
+}
