@@ -1,1 +1,3 @@
-//! placeholder
+//! Workloads: what runs on the simulated machine.
+
+pub mod rtapp;
