@@ -164,6 +164,21 @@ pub trait Platform {
     /// platform operation.
     unsafe fn write<T, R>(&self, c: &Self::Cell<T>, f: impl FnOnce(&mut T) -> R) -> R;
 
+    /// Change two pieces of guarded data at once.
+    ///
+    /// # Safety
+    /// As for [`Platform::write`], for both; they are different cells.
+    #[inline]
+    unsafe fn write2<A, B, R>(
+        &self,
+        a: &Self::Cell<A>,
+        b: &Self::Cell<B>,
+        f: impl FnOnce(&mut A, &mut B) -> R,
+    ) -> R {
+        // SAFETY: passed on from the caller; nesting holds no platform operation inside `f`.
+        unsafe { self.write(a, |a| self.write(b, |b| f(a, b))) }
+    }
+
     /// Report private work: `n` units of `work`. Costs nothing outside the simulator.
     #[inline]
     fn charge(&self, work: Work, n: u64) {
@@ -197,6 +212,17 @@ impl Ipi {
     pub fn bit(self) -> u64 {
         1 << self as u64
     }
+}
+
+/// What an interrupt handler finds to do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Interrupts {
+    /// Mask of [`Ipi::bit`].
+    pub ipis: u64,
+    /// The periodic tick came due (it is re-armed).
+    pub tick: bool,
+    /// Sleep timers have expired: call [`SchedPlatform::take_timer`] until it returns `None`.
+    pub timers: bool,
 }
 
 /// What became of a stretch of user execution.
@@ -250,18 +276,21 @@ pub enum SchedEvent {
 /// What a scheduler needs of a CPU besides shared memory.
 ///
 /// Kernel code runs with interrupts off on the CPU's own stack; interrupts are taken where user code runs
-/// ([`SchedPlatform::run_user`]), in [`SchedPlatform::idle`], and at [`SchedPlatform::irq_window`].
+/// ([`SchedPlatform::run_user`]), in [`SchedPlatform::idle`] and wherever the kernel asks
+/// [`SchedPlatform::interrupt_pending`].
 pub trait SchedPlatform: Platform {
     /// Number of CPUs.
     fn nr_cpus(&self) -> usize;
     /// Send an interrupt. Kinds coalesce while pending.
     fn send_ipi(&self, target: CpuId, ipi: Ipi);
-    /// Take the pending interrupts: a mask of [`Ipi::bit`].
-    fn take_ipis(&self) -> u64;
-    /// Did the periodic tick come due since the last call? Re-arms it.
-    fn take_tick(&self) -> bool;
+    /// Enter the interrupt handler: everything that is pending now, which is thereby acknowledged.
+    fn take_interrupts(&self) -> Interrupts;
+    /// The next task whose sleep timer on this CPU has expired.
+    fn take_timer(&self) -> Option<TaskId>;
     /// Stop (true) or restart the periodic tick of this CPU: it stops on idle CPUs (NOHZ).
     fn stop_tick(&self, stopped: bool);
+    /// Is an interrupt pending? Kernel code that would run on with interrupts off asks at good points.
+    fn interrupt_pending(&self) -> bool;
     /// Run the current task's user code until it traps.
     fn run_user(&self, task: TaskId) -> Trap;
     /// Wait for an interrupt, or for `poll` to become non-zero (a CPU that polls its need-resched flag while idle).
@@ -270,6 +299,21 @@ pub trait SchedPlatform: Platform {
     fn idle_polls(&self) -> bool;
     /// The machine switches to another task (`None`: idle) here: the cost of the switch itself and of cold caches.
     fn switch_to(&self, prev: Option<TaskId>, next: Option<TaskId>);
+    /// A wake-up by the calling CPU was placed on `cpu`; the task ran on `prev` before. For statistics.
+    #[inline]
+    fn wakeup_placed(&self, prev: CpuId, cpu: CpuId) {
+        let _ = (prev, cpu);
+    }
+    /// An idle search ended after probing this many run queues. For statistics.
+    #[inline]
+    fn idle_search(&self, probes: u64, found: bool) {
+        let _ = (probes, found);
+    }
+    /// A woken task got its CPU this long after it was put on the run queue. For statistics.
+    #[inline]
+    fn wakeup_latency(&self, ns: Nanos) {
+        let _ = ns;
+    }
     /// A trace hook.
     #[inline]
     fn trace(&self, event: SchedEvent) {

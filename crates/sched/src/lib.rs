@@ -1,4 +1,20 @@
-//! The scheduler: mechanism and policies, generic over the platform.
+//! The scheduler: mechanism here, policies in [`policy`].
+//!
+//! [`kernel::Kernel`] is the mechanism of one machine, generic over the world ([`contend_platform::SchedPlatform`]) and the
+//! [`policy::Policy`]. It names neither: the simulator, OS threads and the model checkers run the same code.
 
+mod balance;
+pub mod cpuset;
+pub mod domains;
+pub mod features;
+mod idle_search;
+pub mod kernel;
+pub mod pelt;
+pub mod policy;
+pub mod rq;
+pub mod rq_lock;
+mod select;
+pub mod task;
 pub mod wake_list;
 pub mod wake_protocol;
+pub mod wakeup;

@@ -1,1 +1,84 @@
-fn main() {}
+//! Rates of reading and writing, in events per second: `cargo bench -p contend-trace`.
+
+use std::io::{self, Cursor};
+use std::path::Path;
+
+use contend_trace::perfetto::{self, Unit};
+use contend_trace::{At, Event, Reader, SchedSink, Task, TaskState, ftrace};
+use divan::Bencher;
+use divan::counter::{BytesCount, ItemsCount};
+
+fn main() {
+    divan::main();
+}
+
+/// Lines in one input.
+const LINES: usize = 200_000;
+
+/// A sample, repeated: its headers too, which are comments.
+fn text(name: &str) -> &'static [u8] {
+    let sample = std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name)).expect("a sample");
+    let lines = memchr::memchr_iter(b'\n', &sample).count();
+    sample.repeat(LINES / lines + 1).leak()
+}
+
+fn read(text: &'static [u8]) -> Vec<Event> {
+    Reader::from_read("bench", Cursor::new(text)).expect("a trace").map(|e| e.expect("an event")).collect()
+}
+
+#[divan::bench(args = ["tracefs.txt", "trace-cmd-plugin.txt", "perf-script.txt"], sample_count = 20)]
+fn read_text(bencher: Bencher, name: &str) {
+    let text = text(name);
+    let events = read(text).len();
+    bencher.counter(ItemsCount::new(events)).counter(BytesCount::new(text.len())).bench(|| {
+        let reader = Reader::from_read("bench", Cursor::new(text)).expect("a trace");
+        reader.map(|event| event.expect("an event").ts).fold(0, u64::max)
+    });
+}
+
+#[divan::bench(sample_count = 20)]
+fn write_perfetto(bencher: Bencher) {
+    let events = read(text("trace-cmd-kernel.txt"));
+    bencher.counter(ItemsCount::new(events.len())).bench(|| {
+        let mut out = perfetto::Writer::new(io::sink()).unwrap();
+        events.iter().for_each(|event| out.event(event).unwrap());
+        out.finish().unwrap()
+    });
+}
+
+#[divan::bench(sample_count = 20)]
+fn write_ftrace_text(bencher: Bencher) {
+    let events = read(text("trace-cmd-kernel.txt"));
+    bencher.counter(ItemsCount::new(events.len())).bench(|| {
+        let mut out = ftrace::TextWriter::new(io::sink(), 4);
+        events.iter().for_each(|event| out.event(event).unwrap());
+        out.finish().unwrap()
+    });
+}
+
+/// What a simulation does: switches of many CPUs in turn.
+#[divan::bench(args = [8, 128, 1024], sample_count = 20)]
+fn write_perfetto_switches(bencher: Bencher, cpus: u32) {
+    const EVENTS: u32 = 500_000;
+    bencher.counter(ItemsCount::new(EVENTS)).bench(|| {
+        let mut out = perfetto::Writer::new(io::sink()).unwrap();
+        for i in 0..EVENTS {
+            let prev = Task { pid: 1000 + i, comm: "hackbench", prio: 120 };
+            let next = Task { pid: 1001 + i, comm: "vm3: vcpu17", prio: 120 };
+            let at = At { ts: u64::from(i) * 1000, cpu: i % cpus, pid: prev.pid, comm: prev.comm };
+            out.switch(at, prev, TaskState::SLEEPING, next).unwrap();
+        }
+        out.finish().unwrap()
+    });
+}
+
+#[divan::bench(sample_count = 20)]
+fn write_perfetto_counters(bencher: Bencher) {
+    const EVENTS: u32 = 500_000;
+    bencher.counter(ItemsCount::new(EVENTS)).bench(|| {
+        let mut out = perfetto::Writer::new(io::sink()).unwrap();
+        let track = out.counter_track("nr_running", Unit::Count, None).unwrap();
+        (0..EVENTS).for_each(|i| out.counter(track, u64::from(i) * 1000, i64::from(i % 100)).unwrap());
+        out.finish().unwrap()
+    });
+}

@@ -1,0 +1,3 @@
+//! The models: small programs over the algorithms, generic over the platform.
+
+pub mod lock;

@@ -1,0 +1,82 @@
+//! Every ordering and every wait of the locks is there for a reason: mutants, and what catches each.
+
+use contend_check::models::lock::{Exclusion, Moves, PairOrder, Pairs, Recheck};
+use contend_check::mutate::Log;
+use contend_check::{Explored, Failure, FailureKind, Loom, LoomRun, Mutant, Mutated, Shuttle, ShuttleRun};
+use contend_locks::{Mcs, Tas, Ticket};
+use std::fmt::Write;
+use std::sync::Arc;
+
+/// One check: its name, and how it runs with a mutant.
+type Check = (&'static str, fn(Option<Arc<Mutant>>) -> Result<Explored, Failure>);
+
+/// The table of all mutants of `file`: source line, mistake, which check catches it first, as what.
+fn table(file: &str, log: Log, checks: &[Check]) -> String {
+    let mut table = String::new();
+    let sites = log.sites(file);
+    assert!(!sites.is_empty(), "the runs pass no place in {file}");
+    for mutant in sites.iter().flat_map(Mutant::at) {
+        let shared = Arc::new(mutant.clone());
+        let caught = checks.iter().find_map(|(name, check)| Some((name, check(Some(Arc::clone(&shared))).err()?)));
+        let verdict = caught.map_or("NOT CAUGHT".into(), |(name, failure)| format!("{name}: {:?}", failure.kind));
+        writeln!(table, "{} | {mutant} | {verdict}", mutant.site.source()).expect("a String takes all");
+    }
+    table
+}
+
+macro_rules! mutants {
+    ($($name:ident: $lock:ident, $file:literal, $expected:literal;)*) => { $(
+        #[test]
+        fn $name() {
+            type OnLoom = $lock<Mutated<Loom>>;
+            type OnShuttle = $lock<Mutated<Shuttle>>;
+            let log = Log::default();
+            for model in [Exclusion::<OnShuttle>::new(3, 2), Exclusion::with_try(3, 2)] {
+                let log = log.clone();
+                ShuttleRun::random(200).check_as(model, move |p| Mutated::logged(p, log.clone())).expect("no mistake");
+            }
+            let checks: &[Check] = &[
+                ("loom, 2 CPUs", |m| {
+                    LoomRun::preemptions(2).check_as(Exclusion::<OnLoom>::new(2, 2), move |p| Mutated::new(p, m.clone()))
+                }),
+                ("loom, 2 CPUs, one tries", |m| {
+                    LoomRun::preemptions(2)
+                        .check_as(Exclusion::<OnLoom>::with_try(2, 2), move |p| Mutated::new(p, m.clone()))
+                }),
+                ("loom, 3 CPUs", |m| {
+                    LoomRun::preemptions(2).check_as(Exclusion::<OnLoom>::new(3, 1), move |p| Mutated::new(p, m.clone()))
+                }),
+                ("shuttle, 4 CPUs", |m| {
+                    ShuttleRun::random(500)
+                        .check_as(Exclusion::<OnShuttle>::new(4, 2), move |p| Mutated::new(p, m.clone()))
+                }),
+            ];
+            let found = table($file, log, checks);
+            assert_eq!(found.trim(), $expected.trim(), "the table has changed; found:\n{found}");
+        }
+    )* };
+}
+
+mutants! {
+    tas: Tas, "locks/src/tas.rs", "";
+    ticket: Ticket, "locks/src/ticket.rs", "";
+    mcs: Mcs, "locks/src/mcs.rs", "";
+}
+
+/// Taking two locks in the order of the arguments closes a cycle of waits.
+#[test]
+fn pairs_as_given_deadlock() {
+    let failure = LoomRun::preemptions(2).check(Pairs::<Ticket<Loom>>::new(2, PairOrder::AsGiven)).unwrap_err();
+    assert_eq!(failure.kind, FailureKind::Deadlock, "{failure}");
+    let failure = ShuttleRun::pct(1_000, 4).check(Pairs::<Mcs<Shuttle>>::new(5, PairOrder::AsGiven)).unwrap_err();
+    assert_eq!(failure.kind, FailureKind::NoProgress, "{failure}");
+}
+
+/// The lock of the run queue that a task was on a moment ago guards nothing.
+#[test]
+fn moves_without_recheck() {
+    let failure = LoomRun::preemptions(2).check(Moves::<Ticket<Loom>>::new(2, Recheck::No)).unwrap_err();
+    assert_eq!(failure.kind, FailureKind::Assertion, "{failure}");
+    let failure = ShuttleRun::random(1_000).check(Moves::<Tas<Shuttle>>::new(4, Recheck::No)).unwrap_err();
+    assert_eq!(failure.kind, FailureKind::Assertion, "{failure}");
+}

@@ -1,0 +1,708 @@
+//! Load balancing over scheduling domains (mechanisms A.3): newidle, periodic, nohz idle, active.
+//!
+//! A balance pulls to one CPU (`dst`) within one domain: find the busiest group, in it the busiest queue, take from it.
+//! Reading another CPU's load is a line miss; taking tasks needs its lock. Several idle CPUs choose the same busiest queue
+//! and then wait for one another there: that is a result here, not an input.
+
+use crate::domains::{Domain, Level};
+use crate::features::{Balance, IdleSearch};
+use crate::kernel::{Held, Kernel};
+use crate::policy::{Enqueue, Policy};
+use crate::rq::{BalanceStats, DomainBalance, NEED_RESCHED, peek_nr_running};
+use contend_platform::Ordering::{Acquire, Relaxed};
+use contend_platform::{Account, CpuId, Ipi, Nanos, SchedEvent, SchedPlatform, TaskId, Time, Work};
+use std::sync::Arc;
+
+const MS: Nanos = 1_000_000;
+/// Capacity of one thread of an SMT core and of a whole CPU, in upstream's units.
+const CAPACITY: u64 = 1024;
+const SMT_CORE_CAPACITY: u64 = 1178;
+
+/// When a balance happens.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Idle {
+    /// The destination is busy.
+    Not,
+    /// It is idle.
+    Idle,
+    /// It is about to be.
+    Newly,
+}
+
+/// One group's load.
+#[derive(Clone, Copy, Debug, Default)]
+struct Group {
+    index: usize,
+    load: u64,
+    nr_running: u64,
+    idle_cpus: u64,
+    cpus: u64,
+    cores: u64,
+    capacity: u64,
+}
+
+impl Group {
+    /// Load per capacity.
+    fn avg(&self) -> u64 {
+        self.load * CAPACITY / self.capacity.max(1)
+    }
+    /// More tasks than it can serve well: than cores before 5.5, than CPUs after.
+    fn above_capacity(&self, era: Balance) -> bool {
+        self.nr_running > if era == Balance::V6_18 { self.cpus } else { self.cores }
+    }
+}
+
+/// How much to take from where.
+#[derive(Clone, Copy, Debug)]
+struct Plan {
+    group: usize,
+    what: Amount,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Amount {
+    /// Tasks whose loads add up to about this.
+    Load(u64),
+    /// This many tasks.
+    Tasks(u64),
+}
+
+/// A level's constants in an era.
+struct LevelParams {
+    min_interval: Nanos,
+    max_interval: Nanos,
+    busy_factor: u64,
+    imbalance_pct: u64,
+    cache_nice_tries: u32,
+}
+
+impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
+    fn level_params(&self, d: &Domain) -> LevelParams {
+        let span = d.span.len() as u64 * MS;
+        let inside_llc = matches!(d.level, Level::Smt | Level::Mc);
+        match self.features.balance {
+            Balance::Off | Balance::V3_6 => LevelParams {
+                min_interval: MS,
+                max_interval: if d.level == Level::Smt { 2 * MS } else { 4 * MS },
+                busy_factor: 64,
+                imbalance_pct: if d.level == Level::Smt { 110 } else { 125 },
+                cache_nice_tries: u32::from(d.level != Level::Smt),
+            },
+            Balance::V5_2 => LevelParams {
+                min_interval: span,
+                max_interval: 2 * span,
+                busy_factor: 32,
+                imbalance_pct: match d.level {
+                    Level::Smt => 110,
+                    Level::Mc => 117,
+                    _ => 125,
+                },
+                cache_nice_tries: match d.level {
+                    Level::Smt => 0,
+                    Level::Numa => 2,
+                    _ => 1,
+                },
+            },
+            Balance::V6_18 => LevelParams {
+                min_interval: span,
+                max_interval: 2 * span,
+                busy_factor: 16,
+                imbalance_pct: if d.level == Level::Smt { 110 } else { 117 },
+                cache_nice_tries: if inside_llc { u32::from(d.level == Level::Mc) } else { 1 + u32::from(d.level == Level::Numa) },
+            },
+        }
+    }
+
+    // ---- newidle ---------------------------------------------------------------------------------------------
+
+    /// schedule() found nothing on this CPU: look elsewhere, without the own lock. Returns with it held again.
+    pub(crate) fn newidle_balance(&self, p: &P, held: Held) -> Held {
+        let before = p.enter(Account::Balance);
+        let held = self.newidle_pull(p, held);
+        p.enter(before);
+        held
+    }
+
+    fn newidle_pull(&self, p: &P, held: Held) -> Held {
+        let era = self.features.balance;
+        let cpu = held.0;
+        let avg_idle = p.load(&self.rq(cpu).avg_idle, Relaxed);
+        let domains = self.domains.of(cpu);
+        let first_cost =
+            self.with_rq(p, &held, |rd| rd.balance.first().map_or(0, |d| d.max_newidle_lb_cost));
+        let too_short = match era {
+            Balance::V6_18 => avg_idle < first_cost,
+            _ => avg_idle < self.features.migration_cost_ns,
+        };
+        let overloaded = era == Balance::V3_6 || p.load(&self.overloaded, Relaxed) != 0;
+        if too_short || !overloaded || domains.is_empty() {
+            return held;
+        }
+        if era == Balance::V6_18 && p.load(&self.rq(cpu).ttwu_pending, Relaxed) != 0 {
+            return held;
+        }
+        self.unlock(p, held);
+        let began = p.now();
+        let mut spent = 0;
+        for (i, domain) in domains.iter().enumerate() {
+            let max_cost = self.newidle_gate(p, cpu, i, avg_idle, spent);
+            let Some(skip) = max_cost else { break };
+            if skip {
+                continue;
+            }
+            let t0 = p.now();
+            let pulled = self.load_balance(p, cpu, i, domain, Idle::Newly);
+            let took = p.now() - t0;
+            spent += took;
+            self.newidle_learn(p, cpu, i, took, pulled > 0);
+            if pulled > 0
+                || peek_nr_running(p.load(&self.rq(cpu).peek, Relaxed)) > 0
+                || p.load(&self.rq(cpu).resched, Relaxed) & NEED_RESCHED != 0
+            {
+                break;
+            }
+        }
+        let held = self.lock(p, cpu);
+        let total = p.now() - began;
+        self.with_rq(p, &held, |rd| rd.max_idle_balance_cost = rd.max_idle_balance_cost.max(total.min(500_000)));
+        held
+    }
+
+    /// Whether to balance a domain now: `None` ends the walk, `Some(true)` skips the domain.
+    fn newidle_gate(&self, p: &P, cpu: CpuId, i: usize, avg_idle: Nanos, spent: Nanos) -> Option<bool> {
+        let era = self.features.balance;
+        if era == Balance::V3_6 {
+            return Some(false);
+        }
+        let now = p.now();
+        // SAFETY: this domain state belongs to `cpu`, which runs this code (newidle), or is guarded by being its balancer.
+        let (cost, ratio) = unsafe {
+            p.write(&self.rq(cpu).data, |rd| {
+                let d = &mut rd.balance[i];
+                decay_cost(d, now);
+                (d.max_newidle_lb_cost, d.newidle_ratio)
+            })
+        };
+        if avg_idle < spent + cost {
+            return None;
+        }
+        // A dice without state: the low bits of the clock, mixed.
+        let dice = (now.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 54) as u32;
+        Some(self.features.ni_random && dice > 1 + ratio)
+    }
+
+    fn newidle_learn(&self, p: &P, cpu: CpuId, i: usize, took: Nanos, success: bool) {
+        let now = p.now();
+        // SAFETY: as in `newidle_gate`.
+        unsafe {
+            p.write(&self.rq(cpu).data, |rd| {
+                let d = &mut rd.balance[i];
+                if took > d.max_newidle_lb_cost {
+                    d.max_newidle_lb_cost = took;
+                    d.cost_decay_at = now;
+                }
+                d.newidle_calls += 1;
+                d.newidle_success += u32::from(success);
+                if d.newidle_calls >= 1024 {
+                    d.newidle_ratio = d.newidle_success;
+                    d.newidle_calls /= 2;
+                    d.newidle_success /= 2;
+                }
+            });
+        }
+    }
+
+    // ---- periodic --------------------------------------------------------------------------------------------
+
+    /// rebalance_domains for `cpu` (this CPU, or an idle one it stands in for).
+    pub(crate) fn periodic_balance(&self, p: &P, cpu: CpuId, idle: bool) {
+        let before = p.enter(Account::Balance);
+        let mut next = p.now() + 60_000 * MS;
+        let mut idle = idle;
+        for (i, domain) in self.domains.of(cpu).iter().enumerate() {
+            let params = self.level_params(domain);
+            let now = p.now();
+            let held = self.lock(p, cpu);
+            let (due, interval) = self.with_rq(p, &held, |rd| {
+                let d = &mut rd.balance[i];
+                decay_cost(d, now);
+                d.interval = d.interval.clamp(params.min_interval, params.max_interval);
+                let mut interval = d.interval * if idle { 1 } else { params.busy_factor };
+                interval = interval.clamp(self.tick_ns, 100 * MS * (1 + self.rqs.len().ilog2() as u64));
+                let due = now >= d.last_balance + interval;
+                if due {
+                    d.last_balance = now;
+                }
+                (due, interval)
+            });
+            self.unlock(p, held);
+            if due {
+                if domain.level == Level::Mc || self.domains.of(cpu).len() == i + 1 {
+                    self.update_idle_scan(p, cpu, domain);
+                }
+                let kind = if idle { Idle::Idle } else { Idle::Not };
+                if self.load_balance(p, cpu, i, domain, kind) > 0 {
+                    idle = false;
+                }
+                next = next.min(now + interval);
+            } else {
+                next = next.min(now + self.tick_ns);
+            }
+        }
+        let held = self.lock(p, cpu);
+        self.with_rq(p, &held, |rd| rd.next_balance = next);
+        self.unlock(p, held);
+        p.enter(before);
+    }
+
+    /// SIS_UTIL: how many CPUs of the cache an idle search may look at (mechanisms C.4).
+    fn update_idle_scan(&self, p: &P, cpu: CpuId, domain: &Domain) {
+        if self.features.idle_search != IdleSearch::SisUtil || domain.level != Level::Mc {
+            return;
+        }
+        let llc = &self.llcs[self.topo.llc_of(cpu)];
+        let weight = llc.cpus.len() as u64;
+        // Utilisation of a CPU here: is it running something now; the group sums were read for balancing anyway.
+        let busy: u64 = llc
+            .cpus
+            .iter()
+            .map(|c| {
+                p.charge(Work::BalanceQueue, 1);
+                u64::from(peek_nr_running(p.load(&self.rq(*c).peek, Acquire)) > 0) * CAPACITY
+            })
+            .sum();
+        let x = busy / weight;
+        let pct = 117;
+        let y = CAPACITY - (x * x * pct * pct / (10_000 * CAPACITY)).min(CAPACITY);
+        let n = weight * y / CAPACITY;
+        if p.load(&llc.nr_idle_scan, Relaxed) != n {
+            p.store(&llc.nr_idle_scan, n, Relaxed);
+        }
+    }
+
+    /// Kick one idle CPU so that it balances for all idle CPUs, whose ticks are stopped.
+    pub(crate) fn kick_nohz_balancer(&self, p: &P) {
+        let now = p.now();
+        if now < self.nohz_next.load(Relaxed) {
+            return;
+        }
+        let idle = self.nohz_idle.iter().enumerate().find_map(|(i, w)| {
+            let bits = w.load(Relaxed);
+            (bits != 0).then(|| CpuId((i * 64) as u16 + bits.trailing_zeros() as u16))
+        });
+        if let Some(cpu) = idle {
+            self.nohz_next.store(now + self.tick_ns, Relaxed);
+            p.send_ipi(cpu, Ipi::NohzBalance);
+        }
+    }
+
+    /// This idle CPU was kicked: balance for itself and for every other idle CPU that is due.
+    pub(crate) fn nohz_idle_balance(&self, p: &P) {
+        let this = p.cpu();
+        let idle: Vec<CpuId> = self
+            .nohz_idle
+            .iter()
+            .enumerate()
+            .flat_map(|(i, w)| {
+                let bits = w.load(Relaxed);
+                (0..64).filter(move |b| bits >> b & 1 == 1).map(move |b| CpuId((i * 64 + b) as u16))
+            })
+            .collect();
+        for cpu in std::iter::once(this).chain(idle.into_iter().filter(|c| *c != this)) {
+            if p.load(&self.rq(this).resched, Relaxed) & NEED_RESCHED != 0 {
+                return;
+            }
+            if p.load(&self.rq(cpu).peek, Acquire) == 0 {
+                self.periodic_balance(p, cpu, true);
+            }
+        }
+    }
+
+    // ---- one balance -----------------------------------------------------------------------------------------
+
+    /// Pull to `dst` within its `i`-th domain; returns the number of tasks moved.
+    fn load_balance(&self, p: &P, dst: CpuId, i: usize, domain: &Arc<Domain>, idle: Idle) -> u64 {
+        let mut note = BalanceStats { lb_count: 1, ..BalanceStats::default() };
+        let pulled = self.balance_once(p, dst, i, domain, idle, &mut note);
+        let held = self.lock(p, dst);
+        self.with_rq(p, &held, |rd| {
+            let d = &mut rd.balance[i];
+            let s = &mut d.stats[idle as usize];
+            s.lb_count += note.lb_count;
+            s.lb_balanced += note.lb_balanced;
+            s.lb_failed += note.lb_failed;
+            s.lb_imbalance += note.lb_imbalance;
+            s.lb_gained += pulled;
+            s.lb_hot_gained += note.lb_hot_gained;
+            s.lb_nobusyq += note.lb_nobusyq;
+            s.lb_nobusyg += note.lb_nobusyg;
+            s.alb_count += note.alb_count;
+            if pulled > 0 {
+                d.nr_balance_failed = 0;
+                d.interval = 0;
+            } else if note.lb_failed > 0 && idle != Idle::Newly {
+                d.nr_balance_failed += 1;
+            } else if note.lb_balanced > 0 {
+                d.interval *= 2;
+            }
+            if note.alb_count > 0 {
+                d.nr_balance_failed = 1;
+            }
+        });
+        self.unlock(p, held);
+        pulled
+    }
+
+    fn balance_once(
+        &self,
+        p: &P,
+        dst: CpuId,
+        i: usize,
+        domain: &Arc<Domain>,
+        idle: Idle,
+        note: &mut BalanceStats,
+    ) -> u64 {
+        let local = domain.group_of(dst);
+        if idle != Idle::Newly && !self.should_we_balance(p, dst, &domain.groups[local]) {
+            note.lb_balanced += 1;
+            return 0;
+        }
+        let params = self.level_params(domain);
+        let groups: Vec<Group> = domain.groups.iter().enumerate().map(|(g, cpus)| self.group(p, g, cpus)).collect();
+        let Some(plan) = self.find_busiest_group(domain, &groups, local, idle, &params) else {
+            note.lb_balanced += 1;
+            note.lb_nobusyg += 1;
+            return 0;
+        };
+        let Some(src) = self.find_busiest_queue(p, &domain.groups[plan.group], dst, plan.what) else {
+            note.lb_balanced += 1;
+            note.lb_nobusyq += 1;
+            return 0;
+        };
+        if let Amount::Load(l) = plan.what {
+            note.lb_imbalance += l;
+        }
+        let (failed, tries) = {
+            // SAFETY: read by the CPU that balances for `dst`; a stale value is harmless and nothing tears: it is re-read
+            // whole under the lock below when it matters.
+            let failed = unsafe { p.read(&self.rq(dst).data, |rd| rd.balance[i].nr_balance_failed) };
+            (failed, params.cache_nice_tries)
+        };
+        let keep_hot = failed <= tries && domain.level != Level::Smt;
+        let pulled = self.pull(p, src, dst, plan.what, keep_hot, idle);
+        if pulled == 0 {
+            note.lb_failed += 1;
+            if idle != Idle::Newly && failed > tries + 2 {
+                note.alb_count += 1;
+                self.ask_active_balance(p, src, dst);
+            }
+        }
+        pulled
+    }
+
+    /// Only one CPU of the local group balances: its first idle one, else its first.
+    fn should_we_balance(&self, p: &P, dst: CpuId, group: &[CpuId]) -> bool {
+        let first_idle = group.iter().find(|c| p.load(&self.rq(**c).peek, Acquire) == 0);
+        *first_idle.unwrap_or(&group[0]) == dst
+    }
+
+    fn group(&self, p: &P, index: usize, cpus: &[CpuId]) -> Group {
+        let mut g = Group { index, cpus: cpus.len() as u64, ..Group::default() };
+        let mut last_core = usize::MAX;
+        let mut cores = std::collections::BTreeSet::new();
+        for &c in cpus {
+            p.charge(Work::BalanceQueue, 1);
+            let rq = self.rq(c);
+            let nr = u64::from(peek_nr_running(p.load(&rq.peek, Acquire)));
+            g.load += p.load(&rq.load, Relaxed);
+            g.nr_running += nr;
+            g.idle_cpus += u64::from(nr == 0);
+            let core = self.topo.core_of(c);
+            if core != last_core {
+                last_core = core;
+                cores.insert(core);
+            }
+        }
+        g.cores = cores.len() as u64;
+        g.capacity = cores
+            .iter()
+            .map(|k| {
+                let threads = self.topo.core_cpus(*k).len() as u64;
+                let whole = if threads == 1 { CAPACITY } else { SMT_CORE_CAPACITY };
+                let mine = cpus.iter().filter(|c| self.topo.core_of(**c) == *k).count() as u64;
+                whole * mine / threads
+            })
+            .sum::<u64>()
+            .max(1);
+        g
+    }
+
+    fn find_busiest_group(
+        &self,
+        domain: &Domain,
+        groups: &[Group],
+        local: usize,
+        idle: Idle,
+        params: &LevelParams,
+    ) -> Option<Plan> {
+        let era = self.features.balance;
+        let here = groups[local];
+        let others = || groups.iter().filter(|g| g.index != local && g.nr_running > 0);
+        if era == Balance::V6_18 {
+            return self.busiest_by_class(domain, groups, here, idle, params);
+        }
+        // Spread over cores first: a core with two tasks is above capacity where another has none.
+        let busiest = others().filter(|g| g.above_capacity(era)).max_by_key(|g| (g.avg(), usize::MAX - g.index))?;
+        let total_load: u64 = groups.iter().map(|g| g.load).sum();
+        let total_capacity: u64 = groups.iter().map(|g| g.capacity).sum();
+        let avg = total_load * CAPACITY / total_capacity.max(1);
+        let force = idle == Idle::Newly && here.nr_running < here.cores;
+        if !force {
+            if here.avg() >= busiest.avg() || here.avg() >= avg {
+                return None;
+            }
+            if idle == Idle::Not {
+                if 100 * busiest.avg() <= params.imbalance_pct * here.avg() {
+                    return None;
+                }
+            } else if busiest.nr_running <= busiest.cpus && here.nr_running >= here.cores {
+                return None;
+            }
+        }
+        let from_busiest = busiest.avg().saturating_sub(avg) * busiest.capacity / CAPACITY;
+        let to_local = avg.saturating_sub(here.avg()) * here.capacity / CAPACITY;
+        let per_task = busiest.load / busiest.nr_running.max(1);
+        let imbalance = from_busiest.min(to_local).max(per_task);
+        Some(Plan { group: busiest.index, what: Amount::Load(imbalance.max(1)) })
+    }
+
+    /// 5.5 and later: groups are overloaded, fully busy, or have spare CPUs.
+    fn busiest_by_class(
+        &self,
+        domain: &Domain,
+        groups: &[Group],
+        here: Group,
+        idle: Idle,
+        params: &LevelParams,
+    ) -> Option<Plan> {
+        let overloaded = |g: &Group| g.nr_running > g.cpus;
+        let busiest = groups
+            .iter()
+            .filter(|g| g.index != here.index && g.nr_running > 0)
+            .max_by_key(|g| (overloaded(g), if overloaded(g) { g.avg() } else { g.nr_running * 1024 / g.cpus }, usize::MAX - g.index))?;
+        if overloaded(busiest) {
+            if here.nr_running < here.cpus {
+                // The local group has spare CPUs: fill them.
+                let n = (here.idle_cpus).min(busiest.nr_running - busiest.cpus).max(1);
+                return Some(Plan { group: busiest.index, what: Amount::Tasks(if idle == Idle::Newly { 1 } else { n }) });
+            }
+            let total_load: u64 = groups.iter().map(|g| g.load).sum();
+            let total_capacity: u64 = groups.iter().map(|g| g.capacity).sum();
+            let avg = total_load * CAPACITY / total_capacity.max(1);
+            if here.avg() >= busiest.avg()
+                || here.avg() >= avg
+                || 100 * busiest.avg() <= params.imbalance_pct * here.avg()
+            {
+                return None;
+            }
+            let from_busiest = busiest.avg().saturating_sub(avg) * busiest.capacity / CAPACITY;
+            let to_local = avg.saturating_sub(here.avg()) * here.capacity / CAPACITY;
+            return Some(Plan { group: busiest.index, what: Amount::Load(from_busiest.min(to_local).max(1)) });
+        }
+        if idle == Idle::Not || here.idle_cpus == 0 {
+            return None;
+        }
+        // Everybody has spare CPUs: even out the number of tasks among siblings of the level (prefer_sibling), else the
+        // number of idle CPUs.
+        let n = if matches!(domain.level, Level::Mc | Level::Pkg | Level::Smt) && groups.len() > 1 {
+            if busiest.nr_running <= here.nr_running + 1 || busiest.nr_running <= busiest.cores.min(busiest.cpus) && here.cores == busiest.cores && domain.level == Level::Mc {
+                return None;
+            }
+            (busiest.nr_running - here.nr_running) / 2
+        } else {
+            // NUMA: a small imbalance (a quarter of the smaller group's CPUs) is left alone.
+            let busy_here = here.cpus - here.idle_cpus;
+            let busy_there = busiest.cpus - busiest.idle_cpus;
+            let gap = busy_there.saturating_sub(busy_here);
+            if gap <= busiest.cpus / 4 {
+                return None;
+            }
+            gap / 2
+        };
+        (n > 0).then_some(Plan { group: busiest.index, what: Amount::Tasks(n) })
+    }
+
+    fn find_busiest_queue(&self, p: &P, group: &[CpuId], dst: CpuId, what: Amount) -> Option<CpuId> {
+        let mut best: Option<(u64, CpuId)> = None;
+        for &c in group.iter().filter(|c| **c != dst) {
+            let rq = self.rq(c);
+            let nr = u64::from(peek_nr_running(p.load(&rq.peek, Acquire)));
+            let load = p.load(&rq.load, Relaxed);
+            let key = match what {
+                Amount::Load(imbalance) => {
+                    if nr == 0 || (nr == 1 && load > imbalance) {
+                        continue;
+                    }
+                    load
+                }
+                Amount::Tasks(_) => nr,
+            };
+            if nr > 0 && best.is_none_or(|(k, _)| key > k) {
+                best = Some((key, c));
+            }
+        }
+        best.map(|(_, c)| c)
+    }
+
+    // ---- moving tasks ----------------------------------------------------------------------------------------
+
+    /// Move tasks from `src` to `dst`; returns how many.
+    fn pull(&self, p: &P, src: CpuId, dst: CpuId, what: Amount, keep_hot: bool, idle: Idle) -> u64 {
+        if src == dst {
+            return 0;
+        }
+        if self.features.balance == Balance::V3_6 {
+            // Both locks for the whole pull.
+            let (a, b) = self.double_lock(p, src, dst);
+            let (from, to) = if a.0 == src { (&a, &b) } else { (&b, &a) };
+            let moved = self.detach_tasks(p, from, dst, what, keep_hot, idle);
+            for &task in &moved {
+                self.attach_one(p, to, task);
+            }
+            if !moved.is_empty() {
+                self.publish(p, from);
+                self.publish(p, to);
+            }
+            let n = moved.len() as u64;
+            self.unlock(p, b);
+            self.unlock(p, a);
+            return n;
+        }
+        let held = self.lock(p, src);
+        let moved = self.detach_tasks(p, &held, dst, what, keep_hot, idle);
+        if !moved.is_empty() {
+            self.publish(p, &held);
+        }
+        self.unlock(p, held);
+        self.attach(p, dst, &moved);
+        moved.len() as u64
+    }
+
+    /// Take tasks off a locked queue.
+    fn detach_tasks(
+        &self,
+        p: &P,
+        from: &Held,
+        dst: CpuId,
+        what: Amount,
+        keep_hot: bool,
+        idle: Idle,
+    ) -> Vec<TaskId> {
+        let max = self.features.nr_migrate as usize;
+        let mut candidates = Vec::new();
+        let now = p.now();
+        let nr_running = self.with_rq(p, from, |rd| {
+            self.policy.candidates(&rd.pol, max, &mut candidates);
+            rd.nr_running
+        });
+        let mut moved = Vec::new();
+        let mut left = match what {
+            Amount::Load(l) => l,
+            Amount::Tasks(n) => n,
+        };
+        for task in candidates {
+            // The source keeps one task.
+            if left == 0 || moved.len() as u32 + 1 >= nr_running.max(1) {
+                break;
+            }
+            p.charge(Work::BalanceTask, 1);
+            if !self.affinity(p, task).allows(dst) {
+                continue;
+            }
+            let pelt = self.pelt;
+            let (hot, load) = self.with_task(p, from, task, |rd, e| {
+                let hot = self.policy.is_buddy(&rd.pol, task)
+                    || now.saturating_sub(self.policy.last_ran(&e.pol)) < self.features.migration_cost_ns;
+                (hot, if pelt { e.load.get().max(1) } else { self.policy.weight(&e.pol) })
+            });
+            if hot && keep_hot {
+                continue;
+            }
+            match what {
+                Amount::Load(_) if load / 2 > left => continue,
+                Amount::Load(_) => left = left.saturating_sub(load),
+                Amount::Tasks(_) => left -= 1,
+            }
+            self.deactivate(p, from, task);
+            p.store(&self.task(task).cpu, u64::from(dst.0), contend_platform::Ordering::Release);
+            p.trace(SchedEvent::Migrate { task, from: from.0, to: dst });
+            moved.push(task);
+            // A CPU about to idle takes one and is quick about it.
+            if idle == Idle::Newly {
+                break;
+            }
+        }
+        moved
+    }
+
+    fn attach_one(&self, p: &P, to: &Held, task: TaskId) {
+        self.activate(p, to, task, Enqueue::Migrate);
+        self.check_preempt(p, to, task);
+    }
+
+    /// Put detached tasks on `dst`.
+    pub(crate) fn attach(&self, p: &P, dst: CpuId, tasks: &[TaskId]) {
+        if tasks.is_empty() {
+            return;
+        }
+        let held = self.lock(p, dst);
+        for &task in tasks {
+            self.attach_one(p, &held, task);
+        }
+        self.publish(p, &held);
+        self.unlock(p, held);
+    }
+
+    // ---- active balance --------------------------------------------------------------------------------------
+
+    fn ask_active_balance(&self, p: &P, src: CpuId, dst: CpuId) {
+        let held = self.lock(p, src);
+        let asked = self.with_rq(p, &held, |rd| {
+            let free = rd.push_to.is_none() && rd.curr.is_some();
+            if free {
+                rd.push_to = Some(dst);
+            }
+            free
+        });
+        self.unlock(p, held);
+        if asked {
+            p.send_ipi(src, Ipi::ActiveBalance);
+        }
+    }
+
+    /// The stopper's job on the busy CPU: have the running task put back, so that `schedule` can push it.
+    pub(crate) fn push_running(&self, p: &P) {
+        self.resched(p, p.cpu());
+    }
+
+    /// In `schedule`, after the running task was put back: if it is to be pushed, take it off the queue. It is attached
+    /// to its new CPU once the switch away from it is complete.
+    pub(crate) fn take_pushed(&self, p: &P, held: &Held, task: TaskId) -> Option<(TaskId, CpuId)> {
+        let to = self.with_rq(p, held, |rd| rd.push_to.take())?;
+        if !self.affinity(p, task).allows(to) || p.load(&self.rq(to).peek, Acquire) != 0 {
+            return None;
+        }
+        self.deactivate(p, held, task);
+        p.store(&self.task(task).cpu, u64::from(to.0), contend_platform::Ordering::Release);
+        p.trace(SchedEvent::Migrate { task, from: held.0, to });
+        Some((task, to))
+    }
+}
+
+/// max_newidle_lb_cost decays by about 1 % a second.
+fn decay_cost(d: &mut DomainBalance, now: Time) {
+    if now > d.cost_decay_at + 1_000_000_000 {
+        d.max_newidle_lb_cost = d.max_newidle_lb_cost * 253 / 256;
+        d.cost_decay_at = now;
+    }
+}

@@ -1,0 +1,128 @@
+//! Scheduling domains: what load balancing and the wake-up path see of the topology.
+//!
+//! From the smallest to the largest: SMT (threads of a core), MC (CPUs of a last-level cache), PKG (caches of a node),
+//! NUMA (all nodes within a distance). A level that spans no more than the one below is left out. A domain's groups are
+//! the spans of the level below.
+
+use contend_machine::Topology;
+use contend_platform::CpuId;
+use std::sync::Arc;
+
+/// Kind of a level.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Level {
+    /// Hardware threads of a core.
+    Smt,
+    /// CPUs that share the last-level cache.
+    Mc,
+    /// Caches of one node.
+    Pkg,
+    /// Nodes.
+    Numa,
+}
+
+impl Level {
+    /// Name as in `/proc/schedstat` and `sched_domain/*/name`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Level::Smt => "SMT",
+            Level::Mc => "MC",
+            Level::Pkg => "PKG",
+            Level::Numa => "NUMA",
+        }
+    }
+}
+
+/// One domain, shared by the CPUs it spans.
+#[derive(Debug)]
+pub struct Domain {
+    /// Its level.
+    pub level: Level,
+    /// Its CPUs, ascending.
+    pub span: Box<[CpuId]>,
+    /// Its groups: partitions of the span.
+    pub groups: Box<[Box<[CpuId]>]>,
+}
+
+impl Domain {
+    /// Index of the group that holds `cpu`.
+    pub fn group_of(&self, cpu: CpuId) -> usize {
+        self.groups.iter().position(|g| g.contains(&cpu)).expect("the groups partition the span")
+    }
+}
+
+/// The domains of every CPU, smallest first.
+#[derive(Debug)]
+pub struct Domains {
+    per_cpu: Vec<Vec<Arc<Domain>>>,
+}
+
+impl Domains {
+    /// Build them from a topology.
+    pub fn new(topo: &Topology) -> Self {
+        let n = topo.nr_cpus();
+        // Spans by level, as an id per CPU: CPUs with equal ids form one span.
+        let mut levels: Vec<(Level, Vec<u32>)> = vec![
+            (Level::Smt, (0..n).map(|c| topo.core_of(CpuId(c as u16)) as u32).collect()),
+            (Level::Mc, (0..n).map(|c| topo.llc_of(CpuId(c as u16)) as u32).collect()),
+            (Level::Pkg, (0..n).map(|c| topo.node_of(CpuId(c as u16)) as u32).collect()),
+        ];
+        if topo.nr_nodes() > 1 {
+            // Nodes at the nearest remote distance form a level if that is an equivalence; all nodes form the last one.
+            let nodes = topo.nr_nodes();
+            let mut distances: Vec<u32> =
+                (0..nodes).flat_map(|a| (0..nodes).map(move |b| (a, b))).map(|(a, b)| topo.node_distance(a, b)).collect();
+            distances.sort_unstable();
+            distances.dedup();
+            for (i, d) in distances.iter().enumerate().skip(1) {
+                let last = i + 1 == distances.len();
+                let leader = |a: usize| (0..nodes).find(|&b| topo.node_distance(a, b) <= *d).unwrap_or(a);
+                let consistent = (0..nodes)
+                    .all(|a| (0..nodes).all(|b| (leader(a) == leader(b)) == (topo.node_distance(a, b) <= *d)));
+                if last || consistent {
+                    let id = |c: usize| {
+                        let node = topo.node_of(CpuId(c as u16));
+                        if last { 0 } else { leader(node) as u32 }
+                    };
+                    levels.push((Level::Numa, (0..n).map(id).collect()));
+                }
+            }
+        }
+        let mut per_cpu: Vec<Vec<Arc<Domain>>> = vec![Vec::new(); n];
+        let mut below: Vec<u32> = (0..n as u32).collect();
+        for (level, ids) in levels {
+            let mut spans: std::collections::BTreeMap<u32, Vec<CpuId>> = std::collections::BTreeMap::new();
+            for (c, id) in ids.iter().enumerate() {
+                spans.entry(*id).or_default().push(CpuId(c as u16));
+            }
+            let mut grew = false;
+            for span in spans.into_values() {
+                let mut groups: std::collections::BTreeMap<u32, Vec<CpuId>> = std::collections::BTreeMap::new();
+                for cpu in &span {
+                    groups.entry(below[cpu.index()]).or_default().push(*cpu);
+                }
+                if groups.len() < 2 {
+                    continue;
+                }
+                grew = true;
+                let domain = Arc::new(Domain {
+                    level,
+                    groups: groups.into_values().map(Vec::into_boxed_slice).collect(),
+                    span: span.clone().into_boxed_slice(),
+                });
+                for cpu in &span {
+                    per_cpu[cpu.index()].push(Arc::clone(&domain));
+                }
+            }
+            if grew {
+                below = ids;
+            }
+        }
+        Domains { per_cpu }
+    }
+
+    /// The domains of `cpu`, smallest first.
+    pub fn of(&self, cpu: CpuId) -> &[Arc<Domain>] {
+        &self.per_cpu[cpu.index()]
+    }
+}

@@ -1,0 +1,499 @@
+//! Every switch and tunable of the scheduler, in one commented list, by its upstream name.
+//!
+//! A run's features are a preset (a kernel version) plus `--set key=value` on top. Values are plain: an enum's words,
+//! `true`/`false`, or an integer with its unit in the key's documentation.
+
+/// A value that a key was given and that it does not take.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FeatureError {
+    /// The key as given.
+    pub key: String,
+    /// The value as given.
+    pub value: String,
+    /// What would be right.
+    pub expected: String,
+}
+
+impl std::fmt::Display for FeatureError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "`{}` = `{}`: {}", self.key, self.value, self.expected)
+    }
+}
+impl std::error::Error for FeatureError {}
+
+/// One line of `contend list features`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FeatureInfo {
+    /// Key.
+    pub key: &'static str,
+    /// What it does.
+    pub doc: &'static str,
+    /// Allowed values.
+    pub values: String,
+    /// Value in the given feature set.
+    pub value: String,
+}
+
+/// A type a feature can have.
+trait Value: Sized {
+    fn parse(text: &str) -> Option<Self>;
+    fn show(&self) -> String;
+    fn allowed() -> String;
+}
+
+impl Value for bool {
+    fn parse(text: &str) -> Option<Self> {
+        text.parse().ok()
+    }
+    fn show(&self) -> String {
+        self.to_string()
+    }
+    fn allowed() -> String {
+        "true or false".into()
+    }
+}
+
+impl Value for u64 {
+    fn parse(text: &str) -> Option<Self> {
+        text.replace('_', "").parse().ok().filter(|v| *v <= 1_000_000_000_000)
+    }
+    fn show(&self) -> String {
+        self.to_string()
+    }
+    fn allowed() -> String {
+        "an integer from 0 to 1,000,000,000,000".into()
+    }
+}
+
+macro_rules! words {
+    ($(#[$meta:meta])* $name:ident { $($(#[$vm:meta])* $variant:ident = $text:literal,)* }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+        pub enum $name { $($(#[$vm])* $variant,)* }
+        impl Value for $name {
+            fn parse(text: &str) -> Option<Self> {
+                match text { $($text => Some($name::$variant),)* _ => None }
+            }
+            fn show(&self) -> String {
+                match self { $($name::$variant => $text.into(),)* }
+            }
+            fn allowed() -> String {
+                format!("one of {}", [$($text),*].join(", "))
+            }
+        }
+    };
+}
+
+words! {
+    /// How a wake-up reaches the run queue of another CPU.
+    WakePath {
+        /// Take the lock of the CPU the task last ran on, then that of the chosen one (Linux 2.6.37).
+        RemoteLock = "remote-lock",
+        /// Rowand's patch of 2010 with its weaknesses.
+        RowandQueue = "rowand-queue",
+        /// Queue to any other CPU (Linux 3.0).
+        Ttwu30 = "ttwu-queue-3.0",
+        /// Queue only across last-level caches (3.3).
+        Ttwu33 = "ttwu-queue-3.3",
+        /// Also when the wakee still switches out on an otherwise empty CPU (5.8).
+        Ttwu58 = "ttwu-queue-5.8",
+        /// Also to idle CPUs of the same cache (6.0 to today).
+        Ttwu60 = "ttwu-queue-6.0",
+    }
+}
+
+words! {
+    /// How an idle CPU is looked for near the target.
+    IdleSearch {
+        /// First idle CPU in numeric order, domain by domain upwards (Linux 2.6.37).
+        V2_6_37 = "2.6.37",
+        /// First group of which all CPUs are idle (3.6 to 4.8).
+        V3_6 = "3.6",
+        /// Idle core, then a scan bounded by SIS_PROP, then a sibling (5.2).
+        V5_2 = "5.2",
+        /// One combined scan bounded by utilisation (6.0 to today).
+        SisUtil = "sis-util",
+        /// Always the target itself.
+        None = "none",
+    }
+}
+
+words! {
+    /// Which of waker's and wakee's CPU the search starts from.
+    WakeAffine {
+        /// Always the wakee's last CPU.
+        Off = "off",
+        /// Load comparison by run-queue weight (2.6.37 to 4.12).
+        V3_6 = "3.6",
+        /// wake_affine_idle, then wake_affine_weight (4.14 to today).
+        V5_2 = "5.2",
+    }
+}
+
+words! {
+    /// Load balancing's era.
+    Balance {
+        /// No balancing at all.
+        Off = "off",
+        /// Load by weight, both locks held for the whole pull (2.6.37 to 3.18).
+        V3_6 = "3.6",
+        /// Load averages, detach under one lock, attach under the other (4.x to 5.4).
+        V5_2 = "5.2",
+        /// Groups classified by spare capacity (5.5 to today).
+        V6_18 = "6.18",
+    }
+}
+
+words! {
+    /// Algorithm of the run-queue locks.
+    RqLockKind {
+        /// Ticket lock (2.6.25 to 4.1).
+        Ticket = "ticket",
+        /// Queued lock: waiters spin on their own line (4.2 to today; here the plain MCS form).
+        Queued = "queued",
+    }
+}
+
+macro_rules! features {
+    ($($(#[doc = $doc:literal])* $key:ident : $ty:ty = $default:expr,)*) => {
+        /// All switches and tunables of one run.
+        #[derive(Clone, PartialEq, Eq, Debug)]
+        pub struct Features { $($(#[doc = $doc])* pub $key: $ty,)* }
+
+        impl Default for Features {
+            fn default() -> Self { Features { $($key: $default,)* } }
+        }
+
+        impl Features {
+            /// Set one key from text.
+            ///
+            /// # Errors
+            /// Unknown key (with the nearest known one) or a value the key does not take.
+            pub fn set(&mut self, key: &str, value: &str) -> Result<(), FeatureError> {
+                let fail = |expected: String| FeatureError { key: key.into(), value: value.into(), expected };
+                match key {
+                    $(stringify!($key) => {
+                        self.$key = <$ty as Value>::parse(value).ok_or_else(|| fail(format!("should be {}", <$ty as Value>::allowed())))?;
+                    })*
+                    _ => return Err(fail(unknown(key, &[$(stringify!($key)),*]))),
+                }
+                Ok(())
+            }
+            /// Every key with its documentation and value.
+            pub fn list(&self) -> Vec<FeatureInfo> {
+                vec![$(FeatureInfo {
+                    key: stringify!($key),
+                    doc: concat!($($doc),*).trim_ascii(),
+                    values: <$ty as Value>::allowed(),
+                    value: self.$key.show(),
+                }),*]
+            }
+        }
+    };
+}
+
+/// What to say of an unknown key.
+fn unknown(key: &str, known: &[&str]) -> String {
+    let near = known.iter().min_by_key(|k| distance(k, key));
+    match near {
+        Some(n) if distance(n, key) <= 3 => format!("no such feature; did you mean `{n}`?"),
+        _ => "no such feature; `contend list features` lists them".into(),
+    }
+}
+
+/// Levenshtein distance.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, ca) in a.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, cb) in b.iter().enumerate() {
+            let next = (diagonal + usize::from(ca != *cb)).min(row[j] + 1).min(row[j + 1] + 1);
+            diagonal = row[j + 1];
+            row[j + 1] = next;
+        }
+    }
+    row[b.len()]
+}
+
+features! {
+    // ---- wake-up path ----
+    /// How a wake-up reaches another CPU's run queue.
+    wake_path: WakePath = WakePath::Ttwu60,
+    /// An idle CPU watches its need-resched flag: setting it replaces the interrupt (3.16).
+    idle_polling: bool = true,
+    /// Algorithm of the run-queue locks.
+    rq_lock: RqLockKind = RqLockKind::Queued,
+
+    // ---- where a wakee goes ----
+    /// Which of waker's and wakee's CPU the idle search starts from.
+    wake_affine: WakeAffine = WakeAffine::V5_2,
+    /// wake_affine also prefers an idle previous CPU (between 5.8 and 5.19).
+    wake_affine_prev_idle: bool = true,
+    /// Do not pull wakees of a waker that wakes many different tasks (wake_wide).
+    wake_wide: bool = true,
+    /// Remember one more CPU the task ran on and try it first.
+    recent_used_cpu: bool = true,
+    /// How an idle CPU is looked for near the target.
+    idle_search: IdleSearch = IdleSearch::SisUtil,
+    /// SIS_PROP: bound the 5.2 scan by average idle time over scan cost.
+    sis_prop: bool = true,
+    /// SIS_AVG_CPU: skip the 5.2 scan when the average idle time is below its cost.
+    sis_avg_cpu: bool = false,
+    /// SIS_CORE: look for an idle core first (2019 series, patches 4 and 5; true upstream).
+    sis_core: bool = true,
+    /// 2019 series, patch 1: bound the scan by two to four times the threads per core.
+    sis_limit: bool = false,
+    /// 2019 series, patch 2: a per-CPU `next_cpu` that notes where a search ended.
+    sis_next_cpu: bool = false,
+    /// 2019 series, patch 3: start the next search there (needs sis_next_cpu).
+    sis_rotate: bool = false,
+    /// 2019 series, patches 6 and 7: sibling count precomputed instead of counted from the mask.
+    smt_weight_cached: bool = false,
+
+    // ---- balancing ----
+    /// Load balancing's era.
+    balance: Balance = Balance::V6_18,
+    /// Newidle balancing: a CPU about to idle looks for work.
+    newidle_balance: bool = true,
+    /// NI_RANDOM: skip newidle balancing of a domain by a dice weighted with its success (6.18).
+    ni_random: bool = true,
+    /// sched_migration_cost in ns: a task that ran this recently is cache hot.
+    migration_cost_ns: u64 = 500_000,
+    /// sched_nr_migrate: most tasks looked at per balance.
+    nr_migrate: u64 = 32,
+    /// Kick an idle CPU from the tick of a CPU with more than one task (nohz idle balancing).
+    nohz_balance: bool = true,
+
+    // ---- CFS ----
+    /// sched_latency in ns, before scaling by CPUs.
+    latency_ns: u64 = 6_000_000,
+    /// sched_min_granularity in ns, before scaling.
+    min_granularity_ns: u64 = 750_000,
+    /// sched_wakeup_granularity in ns, before scaling.
+    wakeup_granularity_ns: u64 = 1_000_000,
+    /// Scale the three above, and base_slice, by 1 + log2(min(CPUs, 8)).
+    tunable_scaling: bool = true,
+    /// GENTLE_FAIR_SLEEPERS: a sleeper gains half a latency instead of a whole one.
+    gentle_fair_sleepers: bool = true,
+    /// START_DEBIT: a new task starts one slice behind.
+    start_debit: bool = true,
+    /// LAST_BUDDY: prefer to return to the task a wake-up preempted.
+    last_buddy: bool = true,
+    /// The woken task that preempts becomes the `next` hint (3.6 and later; not in 2.6.37).
+    wakeup_next_hint: bool = true,
+    /// WAKEUP_PREEMPTION: a wake-up may preempt the running task.
+    wakeup_preemption: bool = true,
+
+    // ---- EEVDF ----
+    /// base_slice in ns, before scaling.
+    base_slice_ns: u64 = 700_000,
+    /// PLACE_LAG: a task keeps its lag over a sleep.
+    place_lag: bool = true,
+    /// RUN_TO_PARITY: the running task keeps a protected slice.
+    run_to_parity: bool = true,
+    /// DELAY_DEQUEUE: a sleeper with negative lag stays queued until it has none.
+    delay_dequeue: bool = true,
+    /// PICK_BUDDY: the `next` hint is picked first if eligible.
+    pick_buddy: bool = true,
+
+    // ---- FIFO ----
+    /// Time slice of the reference FIFO policy in ns (0: none).
+    fifo_slice_ns: u64 = 0,
+}
+
+impl Features {
+    /// The scaling factor of the tunables on a machine of `cpus` CPUs (mechanisms A.1): 1 to 4.
+    pub fn scale(&self, cpus: usize) -> u64 {
+        if self.tunable_scaling { 1 + u64::from(cpus.min(8).ilog2()) } else { 1 }
+    }
+
+    /// Check combinations.
+    ///
+    /// # Errors
+    /// A switch whose prerequisite is off.
+    pub fn validate(&self) -> Result<(), FeatureError> {
+        let need = |key: &str, what: &str| FeatureError {
+            key: key.into(),
+            value: "true".into(),
+            expected: format!("needs {what}"),
+        };
+        if self.sis_rotate && !self.sis_next_cpu {
+            return Err(need("sis_rotate", "sis_next_cpu = true"));
+        }
+        let v5_2 = self.idle_search == IdleSearch::V5_2;
+        for (on, key) in
+            [(self.sis_limit, "sis_limit"), (self.sis_next_cpu, "sis_next_cpu"), (self.sis_avg_cpu, "sis_avg_cpu")]
+        {
+            if on && !v5_2 {
+                return Err(need(key, "idle_search = 5.2"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A named feature set: a kernel version, or one with a patch series on top.
+#[derive(Clone, Debug)]
+pub struct Preset {
+    /// Name, as in `--policy`.
+    pub name: &'static str,
+    /// One line about it.
+    pub doc: &'static str,
+    /// The policy it runs.
+    pub policy: PolicyKind,
+    /// Its features.
+    pub features: Features,
+}
+
+words! {
+    /// The fair policies (and the reference one) that ship.
+    PolicyKind {
+        /// Reference first-in first-out policy.
+        Fifo = "fifo",
+        /// Completely fair scheduler (2.6.23 to 6.5).
+        Cfs = "cfs",
+        /// Earliest eligible virtual deadline first (6.6 to today).
+        Eevdf = "eevdf",
+    }
+}
+
+impl PolicyKind {
+    /// The word for it.
+    pub fn name(self) -> String {
+        self.show()
+    }
+}
+
+impl Preset {
+    /// All presets, oldest first. What each era switches is in `docs/presets.md`.
+    pub fn all() -> Vec<Preset> {
+        let base = Features::default();
+        let v2_6_37 = Features {
+            wake_path: WakePath::RemoteLock,
+            idle_polling: false,
+            rq_lock: RqLockKind::Ticket,
+            wake_affine: WakeAffine::V3_6,
+            wake_affine_prev_idle: false,
+            wake_wide: false,
+            recent_used_cpu: false,
+            idle_search: IdleSearch::V2_6_37,
+            balance: Balance::V3_6,
+            ni_random: false,
+            wakeup_next_hint: false,
+            ..base.clone()
+        };
+        let v3_0 = Features { wake_path: WakePath::Ttwu30, ..v2_6_37.clone() };
+        let v3_6 = Features {
+            wake_path: WakePath::Ttwu33,
+            idle_search: IdleSearch::V3_6,
+            wakeup_next_hint: true,
+            ..v2_6_37.clone()
+        };
+        let v5_2 = Features {
+            idle_polling: true,
+            rq_lock: RqLockKind::Queued,
+            wake_affine: WakeAffine::V5_2,
+            wake_wide: true,
+            recent_used_cpu: true,
+            idle_search: IdleSearch::V5_2,
+            balance: Balance::V5_2,
+            ..v3_6.clone()
+        };
+        let v3_2019 = Features {
+            sis_limit: true,
+            sis_next_cpu: true,
+            sis_rotate: true,
+            smt_weight_cached: true,
+            ..v5_2.clone()
+        };
+        let v5_8 = Features { wake_path: WakePath::Ttwu58, balance: Balance::V6_18, ..v5_2.clone() };
+        let v6_0 = Features {
+            wake_path: WakePath::Ttwu60,
+            idle_search: IdleSearch::SisUtil,
+            wake_affine_prev_idle: true,
+            ..v5_8.clone()
+        };
+        let preset = |name, doc, policy, features: Features| Preset { name, doc, policy, features };
+        vec![
+            preset("linux-2.6.37", "remote run-queue locks, numeric idle search", PolicyKind::Cfs, v2_6_37.clone()),
+            preset(
+                "linux-2.6.37-rowand",
+                "2.6.37 with Rowand's wake queue (December 2010)",
+                PolicyKind::Cfs,
+                Features { wake_path: WakePath::RowandQueue, ..v2_6_37.clone() },
+            ),
+            preset("linux-3.0", "wake-ups queued to the target CPU", PolicyKind::Cfs, v3_0),
+            preset("linux-3.6", "queued across caches, idle groups", PolicyKind::Cfs, v3_6),
+            preset("linux-5.2", "idle cores, SIS_PROP", PolicyKind::Cfs, v5_2),
+            preset("2019-v3", "5.2 with the idle-search series v3, SIS_CORE on", PolicyKind::Cfs, v3_2019.clone()),
+            preset(
+                "2019-v3-no-sis-core",
+                "5.2 with the series, SIS_CORE off",
+                PolicyKind::Cfs,
+                Features { sis_core: false, ..v3_2019 },
+            ),
+            preset("linux-5.8", "queued while the wakee switches out", PolicyKind::Cfs, v5_8),
+            preset("linux-6.0", "SIS_UTIL, queued to idle CPUs", PolicyKind::Cfs, v6_0.clone()),
+            preset("linux-6.6", "EEVDF", PolicyKind::Eevdf, Features { delay_dequeue: false, ni_random: false, ..v6_0 }),
+            preset("linux-6.18", "EEVDF with delayed dequeue, today's wake-up path", PolicyKind::Eevdf, base.clone()),
+            preset(
+                "fifo",
+                "reference FIFO policy over today's mechanism",
+                PolicyKind::Fifo,
+                Features { balance: Balance::V6_18, ..base },
+            ),
+        ]
+    }
+
+    /// The preset of this name; `cfs` and `eevdf` stand for the newest preset of each, `linux` for the newest of all.
+    pub fn find(name: &str) -> Option<Preset> {
+        let name = match name {
+            "cfs" => "linux-6.0",
+            "eevdf" | "linux" => "linux-6.18",
+            n => n,
+        };
+        Preset::all().into_iter().find(|p| p.name == name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_feature_round_trips_through_text() {
+        for preset in Preset::all() {
+            let mut f = Features::default();
+            for info in preset.features.list() {
+                f.set(info.key, &info.value).expect(info.key);
+                assert!(!info.doc.is_empty(), "{} has no documentation", info.key);
+            }
+            assert_eq!(f, preset.features, "{}", preset.name);
+            f.validate().expect(preset.name);
+        }
+    }
+
+    #[test]
+    fn errors_say_what_would_be_right() {
+        let mut f = Features::default();
+        let e = |r: Result<(), FeatureError>| r.expect_err("must fail").to_string();
+        assert_eq!(
+            e(f.set("sis_crore", "true")),
+            "`sis_crore` = `true`: no such feature; did you mean `sis_core`?"
+        );
+        assert_eq!(
+            e(f.set("zzz", "1")),
+            "`zzz` = `1`: no such feature; `contend list features` lists them"
+        );
+        assert_eq!(e(f.set("sis_core", "yes")), "`sis_core` = `yes`: should be true or false");
+        assert_eq!(
+            e(f.set("wake_path", "queue")),
+            "`wake_path` = `queue`: should be one of remote-lock, rowand-queue, ttwu-queue-3.0, ttwu-queue-3.3, \
+             ttwu-queue-5.8, ttwu-queue-6.0"
+        );
+        f.sis_rotate = true;
+        assert_eq!(e(f.validate()), "`sis_rotate` = `true`: needs sis_next_cpu = true");
+    }
+}

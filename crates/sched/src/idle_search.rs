@@ -1,0 +1,356 @@
+//! select_idle_sibling: an idle CPU near the target, by era (mechanisms C.2 to C.4).
+//!
+//! Every probe reads a line of a remote run queue, which is the scarce resource: what a search costs comes from the lines
+//! it touches, not from a formula.
+
+use crate::cpuset::Affinity;
+use crate::features::IdleSearch;
+use crate::kernel::{Kernel, Llc};
+use crate::policy::Policy;
+use contend_platform::Ordering::{Acquire, Relaxed, Release};
+use contend_platform::{CpuId, SchedPlatform, TaskId, Work};
+
+/// CPUs of a cache in wrap order from `start`.
+fn wrap(cpus: &[CpuId], start: CpuId) -> impl Iterator<Item = CpuId> + '_ {
+    let at = cpus.iter().position(|c| *c >= start).unwrap_or(0);
+    cpus[at..].iter().chain(&cpus[..at]).copied()
+}
+
+impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
+    fn llc(&self, cpu: CpuId) -> &Llc<P> {
+        &self.llcs[self.topo.llc_of(cpu)]
+    }
+    fn share_llc(&self, a: CpuId, b: CpuId) -> bool {
+        self.topo.llc_of(a) == self.topo.llc_of(b)
+    }
+
+    pub(crate) fn select_idle_sibling(
+        &self,
+        p: &P,
+        task: TaskId,
+        prev: CpuId,
+        target: CpuId,
+        affinity: &Affinity,
+    ) -> CpuId {
+        match self.features.idle_search {
+            IdleSearch::None => target,
+            IdleSearch::V2_6_37 => self.sis_2_6_37(p, prev, target, affinity),
+            IdleSearch::V3_6 => self.sis_3_6(p, prev, target, affinity),
+            IdleSearch::V5_2 => self.sis_5_2(p, task, prev, target, affinity),
+            IdleSearch::SisUtil => self.sis_util(p, task, prev, target, affinity),
+        }
+    }
+
+    // ---- 2.6.37 ----------------------------------------------------------------------------------------------
+
+    fn sis_2_6_37(&self, p: &P, prev: CpuId, target: CpuId, affinity: &Affinity) -> CpuId {
+        let this = p.cpu();
+        if (target == this || target == prev) && affinity.allows(target) && self.idle_cpu(p, target) {
+            p.idle_search(1, true);
+            return target;
+        }
+        let mut probes = 0;
+        for domain in self.domains.of(target) {
+            if !self.share_llc(domain.span[0], target) || domain.span.len() > self.llc(target).cpus.len() {
+                break;
+            }
+            for &cpu in domain.span.iter().filter(|c| affinity.allows(**c)) {
+                probes += 1;
+                if self.idle_cpu(p, cpu) {
+                    p.idle_search(probes, true);
+                    return cpu;
+                }
+            }
+            if domain.span.contains(&this) && domain.span.contains(&prev) {
+                break;
+            }
+        }
+        p.idle_search(probes, false);
+        target
+    }
+
+    // ---- 3.6 -------------------------------------------------------------------------------------------------
+
+    fn sis_3_6(&self, p: &P, prev: CpuId, target: CpuId, affinity: &Affinity) -> CpuId {
+        if let Some(cpu) = self.quick(p, prev, target, affinity) {
+            return cpu;
+        }
+        let mut probes = 0;
+        let llc = self.llc(target).cpus.len();
+        for domain in self.domains.of(target).iter().rev().filter(|d| d.span.len() <= llc) {
+            for group in &domain.groups {
+                let Some(first) = group.iter().find(|c| affinity.allows(**c)) else { continue };
+                let idle = group.iter().all(|cpu| {
+                    probes += 1;
+                    self.idle_cpu(p, *cpu)
+                });
+                if idle {
+                    p.idle_search(probes, true);
+                    return *first;
+                }
+            }
+        }
+        p.idle_search(probes, false);
+        target
+    }
+
+    /// target idle, or prev idle and near.
+    fn quick(&self, p: &P, prev: CpuId, target: CpuId, affinity: &Affinity) -> Option<CpuId> {
+        if affinity.allows(target) && self.idle_cpu(p, target) {
+            return Some(target);
+        }
+        if prev != target && self.share_llc(prev, target) && affinity.allows(prev) && self.idle_cpu(p, prev) {
+            return Some(prev);
+        }
+        None
+    }
+
+    fn recent(
+        &self,
+        p: &P,
+        task: TaskId,
+        prev: CpuId,
+        target: CpuId,
+        affinity: &Affinity,
+        always_replace: bool,
+    ) -> Option<CpuId> {
+        if !self.features.recent_used_cpu {
+            return None;
+        }
+        // SAFETY: the waker owns the wakee (pi_lock).
+        let recent = unsafe { p.read(&self.task(task).info, |i| i.recent_used_cpu) };
+        let found = recent.filter(|&r| {
+            r != prev && r != target && self.share_llc(r, target) && affinity.allows(r) && self.idle_cpu(p, r)
+        });
+        if found.is_some() || always_replace || recent.is_none() {
+            // SAFETY: as above.
+            unsafe { p.write(&self.task(task).info, |i| i.recent_used_cpu = Some(prev)) };
+        }
+        found
+    }
+
+    // ---- 5.2 and the 2019 series -----------------------------------------------------------------------------
+
+    fn sis_5_2(&self, p: &P, task: TaskId, prev: CpuId, target: CpuId, affinity: &Affinity) -> CpuId {
+        if let Some(cpu) = self.quick(p, prev, target, affinity) {
+            return cpu;
+        }
+        if let Some(cpu) = self.recent(p, task, prev, target, affinity, false) {
+            return cpu;
+        }
+        if self.features.sis_core {
+            if let Some(cpu) = self.select_idle_core(p, target, affinity) {
+                return cpu;
+            }
+        }
+        if let Some(cpu) = self.select_idle_cpu_5_2(p, target, affinity) {
+            return cpu;
+        }
+        if let Some(cpu) = self.select_idle_smt(p, target, affinity) {
+            return cpu;
+        }
+        target
+    }
+
+    fn select_idle_core(&self, p: &P, target: CpuId, affinity: &Affinity) -> Option<CpuId> {
+        let llc = self.llc(target);
+        if self.topo.core_cpus(self.topo.core_of(target)).len() < 2 {
+            return None;
+        }
+        if p.load(&llc.has_idle_cores, Relaxed) == 0 {
+            return None;
+        }
+        let mut probes = 0;
+        for cpu in wrap(&llc.cpus, target) {
+            let core = self.topo.core_cpus(self.topo.core_of(cpu));
+            // Each core once, at its first allowed thread; the walk begins in the middle of the mask, so "first" is
+            // the first that the wrap order meets.
+            if core.iter().min_by_key(|c| (**c < target, **c)) != Some(&cpu) {
+                continue;
+            }
+            let mut idle = true;
+            for &thread in core {
+                probes += 1;
+                if !self.idle_cpu(p, thread) {
+                    idle = false;
+                }
+            }
+            if idle {
+                if let Some(&allowed) = core.iter().find(|c| affinity.allows(**c)) {
+                    p.idle_search(probes, true);
+                    return Some(allowed);
+                }
+            }
+        }
+        p.store(&llc.has_idle_cores, 0, Relaxed);
+        p.idle_search(probes, false);
+        None
+    }
+
+    fn select_idle_cpu_5_2(&self, p: &P, target: CpuId, affinity: &Affinity) -> Option<CpuId> {
+        let f = &self.features;
+        let llc = self.llc(target);
+        let size = llc.cpus.len() as u64;
+        let here = self.llc(p.cpu());
+        let avg_idle = p.load(&self.rq(p.cpu()).avg_idle, Relaxed) / 512;
+        let cost = p.load(&here.avg_scan_cost, Relaxed) + 1;
+        if f.sis_avg_cpu && avg_idle < cost {
+            return None;
+        }
+        let mut nr = u64::MAX;
+        if f.sis_prop {
+            nr = if f.sis_limit {
+                if !f.smt_weight_cached {
+                    p.charge(Work::MaskWeight, 1);
+                }
+                let floor = (self.topo.core_cpus(self.topo.core_of(target)).len() as u64).max(2);
+                let limit = 2 * floor;
+                if size * avg_idle > floor * cost { (size * avg_idle / cost).min(limit) } else { floor }
+            } else if size * avg_idle > 4 * cost {
+                size * avg_idle / cost
+            } else {
+                4
+            };
+        }
+        let next_cpu = &self.rq(target).next_cpu;
+        let start = if f.sis_rotate {
+            match p.load(next_cpu, Relaxed) {
+                0 => target,
+                n => CpuId((n - 1) as u16),
+            }
+        } else {
+            target
+        };
+        p.charge(Work::ClockRead, 1);
+        let began = p.now();
+        let mut probes = 0;
+        let mut found = None;
+        for cpu in wrap(&llc.cpus, start) {
+            if f.sis_next_cpu {
+                // Before the nr test, each step, whatever the CPU is (the list objected to both).
+                p.store(next_cpu, u64::from(cpu.0) + 1, Relaxed);
+            }
+            nr -= 1;
+            if nr == 0 {
+                // This exit does not update the cost.
+                p.idle_search(probes, false);
+                return None;
+            }
+            if !affinity.allows(cpu) {
+                continue;
+            }
+            probes += 1;
+            if self.idle_cpu(p, cpu) {
+                found = Some(cpu);
+                break;
+            }
+        }
+        p.charge(Work::ClockRead, 1);
+        let took = p.now() - began;
+        let old = cost - 1;
+        let new = old as i64 + (took as i64 - old as i64) / 8;
+        p.store(&here.avg_scan_cost, new as u64, Relaxed);
+        p.idle_search(probes, found.is_some());
+        found
+    }
+
+    fn select_idle_smt(&self, p: &P, target: CpuId, affinity: &Affinity) -> Option<CpuId> {
+        let core = self.topo.core_cpus(self.topo.core_of(target));
+        if core.len() < 2 {
+            return None;
+        }
+        core.iter().copied().find(|c| affinity.allows(*c) && self.idle_cpu(p, *c))
+    }
+
+    // ---- 6.0 to today ----------------------------------------------------------------------------------------
+
+    fn sis_util(&self, p: &P, task: TaskId, prev: CpuId, target: CpuId, affinity: &Affinity) -> CpuId {
+        if let Some(cpu) = self.quick(p, prev, target, affinity) {
+            return cpu;
+        }
+        if let Some(cpu) = self.recent(p, task, prev, target, affinity, true) {
+            return cpu;
+        }
+        let llc = self.llc(target);
+        let smt = self.topo.core_cpus(self.topo.core_of(target)).len() > 1;
+        let mut idle_core = smt && p.load(&llc.has_idle_cores, Relaxed) != 0;
+        if smt && !idle_core && self.share_llc(prev, target) {
+            if let Some(cpu) = self.select_idle_smt(p, prev, affinity) {
+                return cpu;
+            }
+        }
+        let mut nr = p.load(&llc.nr_idle_scan, Relaxed) + 1;
+        if nr == 1 && !idle_core {
+            return target;
+        }
+        if !self.features.sis_core {
+            idle_core = false;
+        }
+        let mut probes = 0;
+        let mut remembered = None;
+        for cpu in wrap(&llc.cpus, CpuId(target.0 + 1)) {
+            if idle_core {
+                let core = self.topo.core_cpus(self.topo.core_of(cpu));
+                if core[0] != cpu {
+                    continue;
+                }
+                let mut idle = true;
+                for &thread in core {
+                    probes += 1;
+                    if !self.idle_cpu(p, thread) {
+                        idle = false;
+                        break;
+                    }
+                    if remembered.is_none() && affinity.allows(thread) {
+                        remembered = Some(thread);
+                    }
+                }
+                if idle {
+                    if let Some(&allowed) = core.iter().find(|c| affinity.allows(**c)) {
+                        p.idle_search(probes, true);
+                        return allowed;
+                    }
+                }
+            } else {
+                nr -= 1;
+                if nr == 0 {
+                    break;
+                }
+                if !affinity.allows(cpu) {
+                    continue;
+                }
+                probes += 1;
+                if self.idle_cpu(p, cpu) {
+                    p.idle_search(probes, true);
+                    return cpu;
+                }
+            }
+        }
+        if idle_core {
+            p.store(&llc.has_idle_cores, 0, Relaxed);
+        }
+        p.idle_search(probes, remembered.is_some());
+        remembered.unwrap_or(target)
+    }
+
+    // ---- idle cores ------------------------------------------------------------------------------------------
+
+    /// This CPU goes idle: if its siblings are idle too, the cache has an idle core.
+    pub(crate) fn update_idle_core(&self, p: &P) {
+        if !matches!(self.features.idle_search, IdleSearch::V5_2 | IdleSearch::SisUtil) {
+            return;
+        }
+        let cpu = p.cpu();
+        let core = self.topo.core_cpus(self.topo.core_of(cpu));
+        let llc = self.llc(cpu);
+        if core.len() < 2 || p.load(&llc.has_idle_cores, Acquire) != 0 {
+            return;
+        }
+        for &sibling in core.iter().filter(|c| **c != cpu) {
+            if !self.idle_cpu(p, sibling) {
+                return;
+            }
+        }
+        p.store(&llc.has_idle_cores, 1, Release);
+    }
+}

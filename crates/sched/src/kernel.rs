@@ -1,0 +1,773 @@
+//! The mechanism: the CPU loop, `schedule()`, the tick, and the life and death of tasks.
+//!
+//! Everything here runs on the CPU it is about, with interrupts off, in any world. `schedule()` follows the kernel's
+//! protocol: the run-queue lock is held over the switch, `on_cpu` of the task that left is cleared when the next one has
+//! taken over, and only then is the lock released.
+
+use crate::cpuset::Affinity;
+use crate::domains::Domains;
+use crate::features::{Balance, Features, IdleSearch};
+use crate::policy::{Dequeue, Enqueue, Pick, Policy, Put};
+use crate::rq::{NEED_RESCHED, POLLING, Rq, RqData, peek_curr};
+use crate::rq_lock::LockFactory;
+use crate::wake_protocol;
+use crate::task::{Entity, Task, Tasks, state};
+use contend_machine::Topology;
+use contend_platform::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use contend_platform::{Account, CpuId, Ipi, Nanos, SchedEvent, SchedPlatform, TaskId, Time, Trap, Work};
+use std::sync::atomic::AtomicU64;
+
+/// avg_idle never exceeds this: twice the initial max_idle_balance_cost (mechanisms A.3).
+pub const AVG_IDLE_CAP_NS: Nanos = 1_000_000;
+
+/// What a system call did to the task that made it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SyscallEnd {
+    /// It goes on.
+    Continue,
+    /// It has set its state and waits for a wake-up (which may have come already).
+    Block,
+    /// `sched_yield`.
+    Yield,
+    /// It may not stay on this CPU: switch away from it, then place it anew.
+    Migrate,
+    /// It is gone.
+    Exit,
+}
+
+/// The system calls of the world that the kernel runs in.
+pub trait Syscalls<P: SchedPlatform, L: Policy> {
+    /// The current task trapped: serve it. Runs on the task's CPU with interrupts off.
+    fn syscall(&self, kernel: &Kernel<P, L>, p: &P, task: TaskId) -> SyscallEnd;
+    /// A sleep timer of the task expired on this CPU; the default wakes it.
+    fn timer(&self, kernel: &Kernel<P, L>, p: &P, task: TaskId) {
+        kernel.try_to_wake_up(p, task, state::NORMAL, 0);
+    }
+}
+
+/// A decision that the mechanism refuses; thrown with `resume_unwind` (no hook, no message) and reported as the run's outcome.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PolicyError(pub String);
+
+/// What happened to a wake list that cannot happen to a correct one; thrown like [`PolicyError`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CorruptList(pub String);
+
+/// State shared by the CPUs of a last-level cache.
+pub struct Llc<P: contend_platform::Platform> {
+    /// Its CPUs, ascending.
+    pub cpus: Box<[CpuId]>,
+    /// has_idle_cores.
+    pub has_idle_cores: P::Word,
+    /// avg_scan_cost in ns (5.2).
+    pub avg_scan_cost: P::Word,
+    /// nr_idle_scan (6.0).
+    pub nr_idle_scan: P::Word,
+}
+
+/// Why `schedule` is called.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Why {
+    Preempt,
+    Block,
+    Yield,
+    Exit,
+    Idle,
+}
+
+/// The kernel of one machine.
+pub struct Kernel<P: SchedPlatform, L: Policy> {
+    /// Switches.
+    pub features: Features,
+    /// The policy's parameters.
+    pub policy: L,
+    /// The machine's shape.
+    pub topo: Topology,
+    /// Its scheduling domains.
+    pub domains: Domains,
+    /// Run queues by CPU.
+    pub rqs: Vec<Rq<P, L>>,
+    /// Tasks.
+    pub tasks: Tasks<P, L>,
+    /// Last-level caches.
+    pub llcs: Vec<Llc<P>>,
+    /// Makes kernel locks of the run's kind, for the world's system calls too.
+    pub locks: LockFactory<P>,
+    /// Idle CPUs whose tick is stopped, one bit each. An observer's bitmap without simulated cost.
+    pub(crate) nohz_idle: Vec<AtomicU64>,
+    /// The root domain's overload flag: some run queue has had more than one task.
+    pub(crate) overloaded: P::Word,
+    /// When the nohz balancer may be kicked next. An observer's word without simulated cost.
+    pub(crate) nohz_next: AtomicU64,
+    /// Do averages matter in this era?
+    pub(crate) pelt: bool,
+    /// Tick period in ns.
+    pub tick_ns: Nanos,
+}
+
+/// A lock held for the length of a value; a token only, released by [`Kernel::unlock`].
+#[must_use]
+pub(crate) struct Held(pub(crate) CpuId);
+
+impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
+    /// A kernel with empty run queues.
+    pub fn new(p: &P, topo: Topology, features: Features, policy: L, tick_ns: Nanos) -> Self {
+        let n = topo.nr_cpus();
+        let domains = Domains::new(&topo);
+        let locks = LockFactory::new(p, n, features.rq_lock);
+        let rqs = (0..n).map(|c| Rq::new(p, &locks, &policy, domains.of(CpuId(c as u16)).len())).collect();
+        let llcs = (0..topo.nr_llcs())
+            .map(|l| Llc {
+                cpus: topo.llc_cpus(l).into(),
+                has_idle_cores: p.word(p.line(), 1),
+                avg_scan_cost: p.word(p.line(), 0),
+                nr_idle_scan: p.word(p.line(), topo.llc_cpus(l).len() as u64),
+            })
+            .collect();
+        let pelt = matches!(features.balance, Balance::V5_2 | Balance::V6_18)
+            || features.idle_search == IdleSearch::SisUtil;
+        Kernel {
+            policy,
+            domains,
+            rqs,
+            tasks: Tasks::default(),
+            llcs,
+            locks,
+            nohz_idle: (0..n.div_ceil(64)).map(|_| AtomicU64::new(0)).collect(),
+            overloaded: p.word(p.line(), 0),
+            nohz_next: AtomicU64::new(0),
+            pelt,
+            features,
+            topo,
+            tick_ns,
+        }
+    }
+
+    /// The run queue of `cpu`.
+    #[inline]
+    pub fn rq(&self, cpu: CpuId) -> &Rq<P, L> {
+        &self.rqs[cpu.index()]
+    }
+    /// A task.
+    #[inline]
+    pub fn task(&self, task: TaskId) -> &Task<P, L> {
+        self.tasks.get(task)
+    }
+    /// The CPU a task is on or was on last.
+    #[inline]
+    pub fn task_cpu(&self, p: &P, task: TaskId) -> CpuId {
+        CpuId(p.load(&self.task(task).cpu, Acquire) as u16)
+    }
+
+    // ---- locking -------------------------------------------------------------------------------------------
+
+    #[inline]
+    pub(crate) fn lock(&self, p: &P, cpu: CpuId) -> Held {
+        self.rq(cpu).lock.lock(p);
+        Held(cpu)
+    }
+    #[inline]
+    pub(crate) fn unlock(&self, p: &P, held: Held) {
+        self.rq(held.0).lock.unlock(p);
+    }
+    /// double_rq_lock: the lower CPU number first.
+    pub(crate) fn double_lock(&self, p: &P, a: CpuId, b: CpuId) -> (Held, Held) {
+        assert_ne!(a, b);
+        if a < b {
+            let ha = self.lock(p, a);
+            (ha, self.lock(p, b))
+        } else {
+            let hb = self.lock(p, b);
+            (self.lock(p, a), hb)
+        }
+    }
+    /// Lock the run queue a task is on, whichever that is by then.
+    pub(crate) fn lock_task(&self, p: &P, task: TaskId) -> Held {
+        loop {
+            let cpu = self.task_cpu(p, task);
+            let held = self.lock(p, cpu);
+            if self.task_cpu(p, task) == cpu {
+                return held;
+            }
+            self.unlock(p, held);
+        }
+    }
+
+    /// The data of a run queue whose lock is held.
+    #[inline]
+    pub(crate) fn with_rq<R>(&self, p: &P, held: &Held, f: impl FnOnce(&mut RqData<L>) -> R) -> R {
+        // SAFETY: `held` proves that the lock that guards the cell is held; `f` is given no platform.
+        unsafe { p.write(&self.rq(held.0).data, f) }
+    }
+    /// The data of a locked run queue and of one of its tasks.
+    #[inline]
+    pub(crate) fn with_task<R>(
+        &self,
+        p: &P,
+        held: &Held,
+        task: TaskId,
+        f: impl FnOnce(&mut RqData<L>, &mut Entity<L>) -> R,
+    ) -> R {
+        // SAFETY: as in `with_rq`; the entity of a task is guarded by the lock of its run queue.
+        unsafe { p.write2(&self.rq(held.0).data, &self.task(task).ent, f) }
+    }
+
+    /// Publish what others may peek at; call before the lock is released if anything of it changed.
+    #[inline]
+    pub(crate) fn publish(&self, p: &P, held: &Held) {
+        let by_weight = !self.pelt;
+        let (peek, load, floor) = self.with_rq(p, held, |rd| {
+            (
+                rd.peek_value(),
+                if by_weight { rd.weight } else { rd.load.get() },
+                self.policy.floor(&rd.pol),
+            )
+        });
+        let rq = self.rq(held.0);
+        p.store(&rq.peek, peek, Release);
+        p.store(&rq.load, load, Relaxed);
+        p.store(&rq.floor, floor as u64, Relaxed);
+    }
+
+    // ---- enqueue and dequeue ---------------------------------------------------------------------------------
+
+    /// Put a task on a locked run queue.
+    pub(crate) fn activate(&self, p: &P, held: &Held, task: TaskId, why: Enqueue) {
+        p.charge(Work::Enqueue, 1);
+        let now = p.now();
+        let pelt = self.pelt;
+        let nr_running = self.with_task(p, held, task, |rd, e| {
+            if pelt {
+                rd.update_averages(now);
+                e.load.update(now, 0);
+                e.util.update(now, 0);
+                if !matches!(why, Enqueue::Wakeup { moved: false }) {
+                    rd.load.add(e.load.get());
+                    rd.util.add(e.util.get());
+                }
+            }
+            self.policy.enqueue(&mut rd.pol, task, &mut e.pol, why, now);
+            e.queued_on = Some(held.0);
+            rd.nr_running += 1;
+            rd.nr_queued += 1;
+            rd.weight += self.policy.weight(&e.pol);
+            if why != Enqueue::Migrate {
+                e.waiting_since = Some(now);
+                e.woken = true;
+            }
+            rd.nr_running
+        });
+        let t = self.task(task);
+        p.store(&t.on_rq, 1, Release);
+        if nr_running == 2 && p.load(&self.overloaded, Relaxed) == 0 {
+            p.store(&self.overloaded, 1, Relaxed);
+        }
+    }
+
+    /// Take a queued task off a locked run queue, for another one.
+    pub(crate) fn deactivate(&self, p: &P, held: &Held, task: TaskId) {
+        p.charge(Work::Dequeue, 1);
+        let now = p.now();
+        let pelt = self.pelt;
+        p.store(&self.task(task).on_rq, 2, Release);
+        self.with_task(p, held, task, |rd, e| {
+            if pelt {
+                rd.update_averages(now);
+                e.load.update(now, self.policy.weight(&e.pol));
+                e.util.update(now, 0);
+                rd.load.sub(e.load.get());
+                rd.util.sub(e.util.get());
+            }
+            self.policy.dequeue(&mut rd.pol, task, &mut e.pol, Dequeue::Migrate, now);
+            e.queued_on = None;
+            rd.nr_running -= 1;
+            rd.nr_queued -= 1;
+            rd.weight -= self.policy.weight(&e.pol);
+            e.stats.nr_migrations += 1;
+        });
+    }
+
+    /// Ask `cpu` to reschedule: set its flag and, unless it watches the flag, interrupt it.
+    pub(crate) fn resched(&self, p: &P, cpu: CpuId) {
+        let old = p.fetch_or(&self.rq(cpu).resched, NEED_RESCHED, AcqRel);
+        if old & NEED_RESCHED == 0 && cpu != p.cpu() && old & POLLING == 0 {
+            p.send_ipi(cpu, Ipi::Reschedule);
+        }
+    }
+
+    // ---- the CPU loop ----------------------------------------------------------------------------------------
+
+    /// What a CPU does, for ever.
+    pub fn cpu_loop<S: Syscalls<P, L>>(&self, p: &P, sys: &S) {
+        let mut curr: Option<TaskId> = None;
+        self.idle_entered(p);
+        loop {
+            let mut moving = None;
+            let why = match curr {
+                None => {
+                    self.idle(p, sys);
+                    Some(Why::Idle)
+                }
+                Some(task) => match p.run_user(task) {
+                    Trap::Interrupt => {
+                        self.interrupts(p, sys);
+                        None
+                    }
+                    Trap::Syscall => match sys.syscall(self, p, task) {
+                        SyscallEnd::Continue => None,
+                        SyscallEnd::Block => Some(Why::Block),
+                        SyscallEnd::Migrate => {
+                            self.announce_sleep(p, task, state::UNINTERRUPTIBLE);
+                            moving = Some(task);
+                            Some(Why::Block)
+                        }
+                        SyscallEnd::Yield => Some(Why::Yield),
+                        SyscallEnd::Exit => Some(Why::Exit),
+                    },
+                },
+            };
+            let why = match why {
+                Some(why) => why,
+                None if p.load(&self.rq(p.cpu()).resched, Relaxed) & NEED_RESCHED != 0 => Why::Preempt,
+                None => continue,
+            };
+            curr = self.schedule(p, why);
+            if let Some(task) = moving {
+                // What the stopper thread does in Linux: place the task where it may run.
+                self.try_to_wake_up(p, task, state::UNINTERRUPTIBLE, 0);
+            }
+        }
+    }
+
+    /// The idle loop: returns when there is a reason to call schedule().
+    fn idle<S: Syscalls<P, L>>(&self, p: &P, sys: &S) {
+        let rq = self.rq(p.cpu());
+        let polls = self.features.idle_polling && p.idle_polls();
+        loop {
+            if polls {
+                p.fetch_or(&rq.resched, POLLING, AcqRel);
+            }
+            p.idle(&rq.resched);
+            if polls {
+                p.fetch_and(&rq.resched, !POLLING, AcqRel);
+            }
+            self.interrupts(p, sys);
+            // A poller was told by its flag, not by an interrupt, that wake-ups are queued.
+            if polls && !rq.wake_list.is_empty(p) {
+                self.drain_wake_list(p);
+            }
+            if p.load(&rq.resched, Acquire) & NEED_RESCHED != 0 {
+                return;
+            }
+        }
+    }
+
+    /// Serve pending interrupts.
+    fn interrupts<S: Syscalls<P, L>>(&self, p: &P, sys: &S) {
+        let before = p.enter(Account::Interrupt);
+        while p.interrupt_pending() {
+            let found = p.take_interrupts();
+            if found.ipis & Ipi::CallFunction.bit() != 0 {
+                self.drain_wake_list(p);
+            }
+            if found.ipis & Ipi::Reschedule.bit() != 0 {
+                self.reschedule_interrupt(p);
+            }
+            if found.timers {
+                while let Some(task) = p.take_timer() {
+                    p.charge(Work::Timer, 1);
+                    sys.timer(self, p, task);
+                }
+            }
+            if found.tick {
+                self.tick(p);
+            }
+            if found.ipis & Ipi::NohzBalance.bit() != 0 {
+                self.nohz_idle_balance(p);
+            }
+            if found.ipis & Ipi::ActiveBalance.bit() != 0 {
+                self.push_running(p);
+            }
+        }
+        p.enter(before);
+    }
+
+    /// scheduler_tick.
+    fn tick(&self, p: &P) {
+        let cpu = p.cpu();
+        p.charge(Work::Tick, 1);
+        let held = self.lock(p, cpu);
+        let now = p.now();
+        let curr = self.with_rq(p, &held, |rd| rd.curr);
+        let mut resched = false;
+        if let Some(task) = curr {
+            let pelt = self.pelt;
+            resched = self.with_task(p, &held, task, |rd, e| {
+                if pelt {
+                    rd.update_averages(now);
+                    e.util.update(now, 1024);
+                    e.load.update(now, self.policy.weight(&e.pol));
+                }
+                self.policy.tick(&mut rd.pol, task, &mut e.pol, now)
+            });
+            self.publish(p, &held);
+        }
+        let (due, crowded) = self.with_rq(p, &held, |rd| (now >= rd.next_balance, rd.nr_running >= 2));
+        self.unlock(p, held);
+        if resched {
+            self.resched(p, cpu);
+        }
+        if self.features.balance == Balance::Off {
+            return;
+        }
+        if due {
+            self.periodic_balance(p, cpu, curr.is_none());
+        }
+        if crowded && self.features.nohz_balance {
+            self.kick_nohz_balancer(p);
+        }
+    }
+
+    // ---- schedule() ------------------------------------------------------------------------------------------
+
+    /// Choose what runs next and switch to it; returns it (`None`: idle).
+    fn schedule(&self, p: &P, why: Why) -> Option<TaskId> {
+        let before = p.enter(Account::Switch);
+        let cpu = p.cpu();
+        let rq = self.rq(cpu);
+        let mut held = self.lock(p, cpu);
+        p.charge(Work::ClockRead, 1);
+        let prev = self.with_rq(p, &held, |rd| {
+            rd.stats.sched_count += 1;
+            rd.curr
+        });
+        let mut pushed = None;
+        if let Some(task) = prev {
+            let stays = self.put_prev(p, &held, task, why);
+            if stays && why == Why::Preempt {
+                pushed = self.take_pushed(p, &held, task);
+            }
+        }
+        p.fetch_and(&rq.resched, !NEED_RESCHED, AcqRel);
+        let mut next = self.pick(p, &held);
+        if next.is_none() {
+            held = self.newidle(p, held);
+            next = self.pick(p, &held);
+        }
+        let now = p.now();
+        if let Some(task) = next {
+            self.set_next(p, &held, task, prev, now);
+        } else {
+            let was_idle = prev.is_none();
+            self.with_rq(p, &held, |rd| {
+                rd.update_averages(now);
+                rd.curr = None;
+                rd.stats.sched_goidle += 1;
+                if !was_idle || rd.idle_stamp == 0 {
+                    rd.idle_stamp = now;
+                }
+            });
+        }
+        self.publish(p, &held);
+        if next != prev {
+            let prev_state = self.leaving_state(p, prev, why);
+            p.trace(SchedEvent::Switch { prev, prev_state, next });
+            if let Some(task) = next {
+                wake_protocol::enter_cpu(p, self.task(task).words());
+            }
+            p.switch_to(prev, next);
+            // finish_task_switch: from here another CPU may run the task that left.
+            if let Some(task) = prev {
+                wake_protocol::leave_cpu(p, self.task(task).words());
+            }
+            if prev.is_none() {
+                p.stop_tick(false);
+                self.nohz_mark(cpu, false);
+            }
+        } else if next.is_some() {
+            p.switch_to(prev, next);
+        }
+        self.unlock(p, held);
+        if let Some((task, to)) = pushed {
+            self.attach(p, to, &[task]);
+        }
+        if next.is_none() && prev.is_some() {
+            self.idle_entered(p);
+        }
+        if why == Why::Exit {
+            if let Some(task) = prev {
+                self.tasks.free(task);
+            }
+        }
+        p.enter(before);
+        next
+    }
+
+    /// prev_state of a sched_switch event.
+    fn leaving_state(&self, p: &P, prev: Option<TaskId>, why: Why) -> u64 {
+        match (prev, why) {
+            (Some(_), Why::Exit) => state::DEAD,
+            (Some(task), Why::Block) => p.load(&self.task(task).state, Relaxed) & state::NORMAL,
+            _ => 0,
+        }
+    }
+
+    /// Take the running task off; returns whether it stays on the queue.
+    fn put_prev(&self, p: &P, held: &Held, task: TaskId, why: Why) -> bool {
+        let t = self.task(task);
+        let put = match why {
+            Why::Exit => Put::Exit,
+            Why::Yield => Put::Yielded,
+            // A wake-up may have come between setting the state and here: then the task never sleeps.
+            Why::Block if p.load(&t.state, Acquire) != state::RUNNING => Put::Sleep,
+            Why::Block | Why::Preempt | Why::Idle => Put::Preempted,
+        };
+        p.charge(Work::Dequeue, u64::from(put == Put::Sleep || put == Put::Exit));
+        let now = p.now();
+        let pelt = self.pelt;
+        let stays = self.with_task(p, held, task, |rd, e| {
+            if pelt {
+                rd.update_averages(now);
+                e.util.update(now, 1024);
+                e.load.update(now, self.policy.weight(&e.pol));
+            }
+            let ran = now - rd.curr_since;
+            rd.curr_since = now;
+            rd.stats.rq_cpu_time += ran;
+            e.stats.sum_exec += ran;
+            let delayed = self.policy.put_prev(&mut rd.pol, task, &mut e.pol, put, now);
+            match put {
+                Put::Preempted | Put::Yielded => {
+                    e.waiting_since = Some(now);
+                    e.woken = false;
+                    if put == Put::Yielded {
+                        rd.stats.yld_count += 1;
+                    } else {
+                        e.stats.preempted += 1;
+                    }
+                    return true;
+                }
+                Put::Exit if pelt => {
+                    rd.load.sub(e.load.get());
+                    rd.util.sub(e.util.get());
+                }
+                Put::Sleep | Put::Exit => {}
+            }
+            rd.nr_running -= 1;
+            rd.weight -= self.policy.weight(&e.pol);
+            if delayed {
+                e.delayed = true;
+            } else {
+                e.queued_on = None;
+                rd.nr_queued -= 1;
+            }
+            delayed
+        });
+        if !stays {
+            p.store(&t.on_rq, 0, Release);
+        }
+        stays
+    }
+
+    /// Ask the policy, verify its answer.
+    fn pick(&self, p: &P, held: &Held) -> Option<TaskId> {
+        loop {
+            p.charge(Work::Pick, 1);
+            let now = p.now();
+            match self.with_rq(p, held, |rd| self.policy.pick_next(&mut rd.pol, now)) {
+                Pick::Nothing => {
+                    let queued = self.with_rq(p, held, |rd| rd.nr_running);
+                    if queued != 0 {
+                        policy_error(format!("pick_next found nothing on {:?} where {queued} tasks are runnable", held.0));
+                    }
+                    return None;
+                }
+                Pick::Task(task) => {
+                    self.verify(p, held, task);
+                    return Some(task);
+                }
+                Pick::Finished(task) => {
+                    self.with_task(p, held, task, |rd, e| {
+                        self.policy.dequeue(&mut rd.pol, task, &mut e.pol, Dequeue::Sleep, now);
+                        e.delayed = false;
+                        e.queued_on = None;
+                        rd.nr_queued -= 1;
+                    });
+                    p.store(&self.task(task).on_rq, 0, Release);
+                }
+            }
+        }
+    }
+
+    /// No task on two CPUs, none on a forbidden one.
+    fn verify(&self, p: &P, held: &Held, task: TaskId) {
+        let cpu = held.0;
+        if !self.tasks.exists(task) {
+            policy_error(format!("pick_next on {cpu:?} named {task:?}, which does not exist"));
+        }
+        let (queued_on, delayed) = self.with_task(p, held, task, |_, e| (e.queued_on, e.delayed));
+        if queued_on != Some(cpu) || delayed {
+            policy_error(format!(
+                "pick_next on {cpu:?} named {task:?}, which is not runnable there (queued on {queued_on:?}, asleep: {delayed})"
+            ));
+        }
+    }
+
+    fn set_next(&self, p: &P, held: &Held, task: TaskId, prev: Option<TaskId>, now: Time) {
+        let pelt = self.pelt;
+        let latency = self.with_task(p, held, task, |rd, e| {
+            if pelt {
+                rd.update_averages(now);
+                e.util.update(now, 0);
+                e.load.update(now, self.policy.weight(&e.pol));
+            }
+            self.policy.set_next(&mut rd.pol, task, &mut e.pol, now);
+            rd.curr = Some(task);
+            rd.curr_since = now;
+            rd.idle_stamp = 0;
+            let mut latency = None;
+            if let Some(since) = e.waiting_since.take() {
+                let waited = now - since;
+                if e.woken {
+                    latency = Some(waited);
+                }
+                if prev != Some(task) {
+                    rd.stats.run_delay += waited;
+                    rd.stats.pcount += 1;
+                    e.stats.waits += 1;
+                    e.stats.wait_sum += waited;
+                    if waited > e.stats.wait_max {
+                        e.stats.wait_max = waited;
+                        e.stats.wait_max_at = since;
+                    }
+                } else {
+                    // Put back and picked again in one go: it never waited, and was not switched away from.
+                    e.stats.preempted -= u64::from(!e.woken && e.stats.preempted > 0);
+                }
+            }
+            if prev != Some(task) {
+                e.stats.switches += 1;
+            }
+            latency
+        });
+        if let Some(ns) = latency {
+            p.wakeup_latency(ns);
+        }
+    }
+
+    /// Nothing to run: look for work elsewhere. Returns with the lock held again.
+    fn newidle(&self, p: &P, held: Held) -> Held {
+        let now = p.now();
+        let cpu = held.0;
+        self.with_rq(p, &held, |rd| {
+            if rd.idle_stamp == 0 {
+                rd.idle_stamp = now;
+            }
+        });
+        // A spurious idle-to-idle schedule does not balance again.
+        let fresh = peek_curr(p.load(&self.rq(cpu).peek, Relaxed)).is_some();
+        if !fresh || !self.features.newidle_balance || self.features.balance == Balance::Off {
+            return held;
+        }
+        self.newidle_balance(p, held)
+    }
+
+    /// This CPU has become idle.
+    fn idle_entered(&self, p: &P) {
+        p.stop_tick(true);
+        self.nohz_mark(p.cpu(), true);
+        self.update_idle_core(p);
+    }
+
+    fn nohz_mark(&self, cpu: CpuId, idle: bool) {
+        let bit = 1 << (cpu.0 % 64);
+        let word = &self.nohz_idle[cpu.index() / 64];
+        if idle {
+            word.fetch_or(bit, Relaxed);
+        } else {
+            word.fetch_and(!bit, Relaxed);
+        }
+    }
+
+    // ---- tasks -----------------------------------------------------------------------------------------------
+
+    /// Create a task; it does not run before [`Kernel::wake_up_new`].
+    pub fn create(&self, p: &P, nice: i8, affinity: Affinity) -> TaskId {
+        self.tasks.create(p, &self.policy, nice, affinity)
+    }
+
+    /// Start a new task: place it (fork balancing), put it on a run queue.
+    pub fn wake_up_new(&self, p: &P, task: TaskId) {
+        let before = p.enter(Account::Wakeup);
+        let t = self.task(task);
+        self.pi_lock(p, task);
+        p.store(&t.state, state::RUNNING, Relaxed);
+        let this = p.cpu();
+        p.store(&t.cpu, u64::from(this.0), Relaxed);
+        let cpu = self.select_for_fork(p, task, this);
+        p.store(&t.cpu, u64::from(cpu.0), Release);
+        let held = self.lock(p, cpu);
+        self.activate(p, &held, task, Enqueue::New);
+        p.trace(SchedEvent::Wakeup { task, target: cpu, new: true });
+        self.check_preempt(p, &held, task);
+        self.publish(p, &held);
+        self.unlock(p, held);
+        self.pi_unlock(p, task);
+        p.enter(before);
+    }
+
+    /// The current task goes to sleep: announced before the condition it waits for is checked for the last time.
+    pub fn announce_sleep(&self, p: &P, task: TaskId, value: u64) {
+        wake_protocol::announce_sleep(p, self.task(task).words(), value);
+    }
+    /// The current task need not sleep after all.
+    pub fn cancel_sleep(&self, p: &P, task: TaskId) {
+        wake_protocol::cancel_sleep(p, self.task(task).words());
+    }
+
+    /// The current task is about to be gone; its world has released what it held.
+    pub fn exiting(&self, p: &P, task: TaskId) {
+        p.charge(Work::Exit, 1);
+        p.store(&self.task(task).state, state::DEAD, Release);
+    }
+
+    /// Change the current task's nice value.
+    pub fn set_nice(&self, p: &P, task: TaskId, nice: i8) {
+        let held = self.lock_task(p, task);
+        let now = p.now();
+        let pelt = self.pelt;
+        self.with_task(p, &held, task, |rd, e| {
+            if pelt {
+                rd.update_averages(now);
+            }
+            // Out of the policy's hands and back, so that sums of weights stay true.
+            self.policy.put_prev(&mut rd.pol, task, &mut e.pol, Put::Preempted, now);
+            self.policy.dequeue(&mut rd.pol, task, &mut e.pol, Dequeue::Migrate, now);
+            rd.weight -= self.policy.weight(&e.pol);
+            self.policy.set_nice(&mut e.pol, nice);
+            rd.weight += self.policy.weight(&e.pol);
+            self.policy.enqueue(&mut rd.pol, task, &mut e.pol, Enqueue::Migrate, now);
+            self.policy.set_next(&mut rd.pol, task, &mut e.pol, now);
+        });
+        self.publish(p, &held);
+        self.unlock(p, held);
+    }
+
+    /// Change where the current task may run. Returns true if it must leave its CPU: the caller then returns
+    /// [`SyscallEnd::Migrate`].
+    pub fn set_affinity(&self, p: &P, task: TaskId, affinity: Affinity) -> bool {
+        self.pi_lock(p, task);
+        let held = self.lock_task(p, task);
+        let stay = affinity.allows(p.cpu());
+        // SAFETY: both locks that guard it are held.
+        unsafe { p.write(&self.task(task).affinity, |a| *a = affinity) };
+        self.unlock(p, held);
+        self.pi_unlock(p, task);
+        !stay
+    }
+}
+
+/// End the run: the policy decided something that cannot be.
+pub fn policy_error(what: String) -> ! {
+    std::panic::resume_unwind(Box::new(PolicyError(what)))
+}

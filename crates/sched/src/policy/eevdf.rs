@@ -1,0 +1,331 @@
+//! Earliest eligible virtual deadline first, 6.6 to today (mechanisms A.4).
+//!
+//! V is the weighted mean virtual runtime of all queued entities and the running one. An entity is eligible while it
+//! has not had more than its share (`vruntime <= V`); among the eligible the earliest deadline runs, where a deadline is
+//! one slice of service after the request began. A sleeper keeps its lag `V - vruntime`, clamped; with DELAY_DEQUEUE a
+//! sleeper that has had too much stays queued until the others have caught up.
+//!
+//! Arithmetic: V is never divided out for the eligibility test: `vruntime * W <= S` with W the sum of weights and S the
+//! sum of weight x vruntime, in 128 bits (vruntime < 2^62, W < 2^34), so the test is exact and the invariant that the lags
+//! sum to zero holds without rounding.
+
+use super::{Dequeue, Enqueue, Pick, Policy, Put, nice_to_weight};
+use crate::features::Features;
+use contend_platform::{TaskId, Time};
+use std::collections::BTreeSet;
+
+/// The policy's parameters, in ns.
+#[derive(Clone, Debug)]
+pub struct Eevdf {
+    base_slice: u64,
+    tick: u64,
+    place_lag: bool,
+    run_to_parity: bool,
+    delay_dequeue: bool,
+    pick_buddy: bool,
+    wakeup_preemption: bool,
+}
+
+/// A queued entity, ordered by deadline, then by insertion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Node {
+    deadline: i64,
+    seq: u64,
+    vruntime: i64,
+    task: TaskId,
+    delayed: bool,
+}
+
+/// One run queue.
+#[derive(Clone, Debug, Default)]
+pub struct EevdfRq {
+    queue: BTreeSet<Node>,
+    /// Sum of weights of the queued entities.
+    weight: i128,
+    /// Sum of weight x vruntime of the queued entities.
+    weighted: i128,
+    /// The running entity's (vruntime, weight), as last accounted.
+    curr: Option<(i64, i64)>,
+    /// The entity that was put back last and the vruntime up to which its slice is protected.
+    protected: Option<(Node, i64)>,
+    /// V when last somebody was queued: where an empty queue starts again.
+    floor: i64,
+    next: Option<TaskId>,
+    seq: u64,
+}
+
+/// One task.
+#[derive(Clone, Debug)]
+pub struct EevdfTask {
+    vruntime: i64,
+    deadline: i64,
+    /// Protected until its vruntime passes this.
+    vprot: i64,
+    vlag: i64,
+    weight: u64,
+    exec_start: Time,
+    sum_exec: u64,
+    seq: u64,
+    delayed: bool,
+}
+
+impl EevdfRq {
+    /// (S, W) over the queued entities and the running one.
+    fn sums(&self) -> (i128, i128) {
+        let (v, w) = self.curr.unwrap_or((0, 0));
+        (self.weighted + i128::from(v) * i128::from(w), self.weight + i128::from(w))
+    }
+
+    /// V, rounded down; the floor when nobody is there.
+    fn average(&self) -> i64 {
+        let (s, w) = self.sums();
+        if w == 0 { self.floor } else { s.div_euclid(w) as i64 }
+    }
+
+    fn eligible(&self, vruntime: i64) -> bool {
+        let (s, w) = self.sums();
+        i128::from(vruntime) * w <= s
+    }
+
+    fn insert(&mut self, task: TaskId, t: &mut EevdfTask) {
+        self.seq += 1;
+        t.seq = self.seq;
+        self.queue.insert(Node::of(task, t));
+        self.weight += i128::from(t.weight);
+        self.weighted += i128::from(t.weight) * i128::from(t.vruntime);
+    }
+
+    fn remove(&mut self, task: TaskId, t: &EevdfTask) {
+        let there = self.queue.remove(&Node::of(task, t));
+        assert!(there, "{task:?} is not queued");
+        self.floor = self.average();
+        self.weight -= i128::from(t.weight);
+        self.weighted -= i128::from(t.weight) * i128::from(t.vruntime);
+        if self.next == Some(task) {
+            self.next = None;
+        }
+    }
+
+    fn earliest_eligible(&self) -> Option<&Node> {
+        let (s, w) = self.sums();
+        self.queue.iter().find(|n| i128::from(n.vruntime) * w <= s)
+    }
+}
+
+impl Node {
+    fn of(task: TaskId, t: &EevdfTask) -> Self {
+        Node { deadline: t.deadline, seq: t.seq, vruntime: t.vruntime, task, delayed: t.delayed }
+    }
+}
+
+impl Eevdf {
+    /// Parameters from a feature set, for a machine of `cpus` CPUs whose tick lasts `tick_ns`.
+    pub fn new(f: &Features, cpus: usize, tick_ns: u64) -> Self {
+        Eevdf {
+            base_slice: f.base_slice_ns * f.scale(cpus),
+            tick: tick_ns,
+            place_lag: f.place_lag,
+            run_to_parity: f.run_to_parity,
+            delay_dequeue: f.delay_dequeue,
+            pick_buddy: f.pick_buddy,
+            wakeup_preemption: f.wakeup_preemption,
+        }
+    }
+
+    /// One slice in the entity's virtual time.
+    fn vslice(&self, weight: u64) -> i64 {
+        (self.base_slice * 1024 / weight) as i64
+    }
+
+    /// The bound of |lag|, in the entity's virtual time: two slices or one tick.
+    fn lag_limit(&self, weight: u64) -> i64 {
+        (self.tick.max(2 * self.base_slice) * 1024 / weight) as i64
+    }
+
+    fn lag(&self, rq: &EevdfRq, t: &EevdfTask) -> i64 {
+        let limit = self.lag_limit(t.weight);
+        (rq.average() - t.vruntime).clamp(-limit, limit)
+    }
+
+    /// Account the running entity; true if it has used its request up (it has a new deadline then).
+    fn update_curr(&self, rq: &mut EevdfRq, t: &mut EevdfTask, now: Time) -> bool {
+        let delta = now - t.exec_start;
+        t.exec_start = now;
+        t.sum_exec += delta;
+        t.vruntime += (delta * 1024 / t.weight) as i64;
+        rq.curr = Some((t.vruntime, t.weight as i64));
+        if t.vruntime < t.deadline {
+            return false;
+        }
+        t.deadline = t.vruntime + self.vslice(t.weight);
+        true
+    }
+
+    /// Place an entity that joins, with its lag: at V - lag x (W + w) / W, so that its lag is what it was once it counts.
+    fn place(&self, rq: &EevdfRq, t: &mut EevdfTask) {
+        let (_, w) = rq.sums();
+        let lag = if self.place_lag && w > 0 { i128::from(t.vlag) * (w + i128::from(t.weight)) / w } else { 0 };
+        t.vruntime = rq.average() - lag as i64;
+    }
+}
+
+impl Policy for Eevdf {
+    type Rq = EevdfRq;
+    type Task = EevdfTask;
+
+    fn new_rq(&self) -> EevdfRq {
+        EevdfRq::default()
+    }
+    fn new_task(&self, nice: i8) -> EevdfTask {
+        EevdfTask {
+            vruntime: 0,
+            deadline: 0,
+            vprot: 0,
+            vlag: 0,
+            weight: nice_to_weight(nice),
+            exec_start: 0,
+            sum_exec: 0,
+            seq: 0,
+            delayed: false,
+        }
+    }
+
+    fn enqueue(&self, rq: &mut EevdfRq, task: TaskId, t: &mut EevdfTask, why: Enqueue, _now: Time) {
+        let left = t.deadline - t.vruntime;
+        self.place(rq, t);
+        t.deadline = t.vruntime
+            + match why {
+                // New tasks get half a slice: they come in between the others.
+                Enqueue::New => self.vslice(t.weight) / 2,
+                Enqueue::Wakeup { .. } => self.vslice(t.weight),
+                // A move is not a new request.
+                Enqueue::Migrate => left,
+            };
+        rq.insert(task, t);
+    }
+
+    fn dequeue(&self, rq: &mut EevdfRq, task: TaskId, t: &mut EevdfTask, why: Dequeue, _now: Time) {
+        let lag = self.lag(rq, t);
+        rq.remove(task, t);
+        t.delayed = false;
+        // Whoever sat its debt out in the queue has none left, and earns nothing by it.
+        t.vlag = if why == Dequeue::Sleep { lag.min(0) } else { lag };
+    }
+
+    fn pick_next(&self, rq: &mut EevdfRq, _now: Time) -> Pick {
+        let protected = rq.protected.take();
+        if self.pick_buddy {
+            if let Some(next) = rq.next.take() {
+                if let Some(n) = rq.queue.iter().find(|n| n.task == next) {
+                    if !n.delayed && rq.eligible(n.vruntime) {
+                        return Pick::Task(next);
+                    }
+                }
+            }
+        }
+        if self.run_to_parity {
+            if let Some((n, vprot)) = protected {
+                if n.vruntime < vprot && rq.eligible(n.vruntime) && rq.queue.contains(&n) {
+                    return Pick::Task(n.task);
+                }
+            }
+        }
+        // The entity with the smallest vruntime is eligible, so there is one whenever the queue is not empty.
+        match rq.earliest_eligible() {
+            Some(n) if n.delayed => Pick::Finished(n.task),
+            Some(n) => Pick::Task(n.task),
+            None => Pick::Nothing,
+        }
+    }
+
+    fn set_next(&self, rq: &mut EevdfRq, task: TaskId, t: &mut EevdfTask, now: Time) {
+        rq.remove(task, t);
+        t.exec_start = now;
+        if t.vprot <= t.vruntime {
+            t.vprot = t.deadline;
+        }
+        rq.curr = Some((t.vruntime, t.weight as i64));
+    }
+
+    fn put_prev(&self, rq: &mut EevdfRq, task: TaskId, t: &mut EevdfTask, why: Put, now: Time) -> bool {
+        self.update_curr(rq, t, now);
+        let eligible = rq.eligible(t.vruntime);
+        if why == Put::Yielded && eligible {
+            // Forfeit the rest of the request.
+            t.vruntime = t.vruntime.max(t.deadline);
+            t.deadline = t.vruntime + self.vslice(t.weight);
+        }
+        let lag = self.lag(rq, t);
+        rq.floor = rq.average();
+        rq.curr = None;
+        match why {
+            Put::Preempted | Put::Yielded => {
+                rq.insert(task, t);
+                rq.protected = (why == Put::Preempted).then(|| (Node::of(task, t), t.vprot));
+                false
+            }
+            Put::Sleep if self.delay_dequeue && !eligible => {
+                t.delayed = true;
+                t.vprot = t.vruntime;
+                rq.insert(task, t);
+                true
+            }
+            Put::Sleep | Put::Exit => {
+                t.vlag = lag;
+                t.vprot = i64::MIN;
+                false
+            }
+        }
+    }
+
+    fn tick(&self, rq: &mut EevdfRq, _task: TaskId, t: &mut EevdfTask, now: Time) -> bool {
+        self.update_curr(rq, t, now) && !rq.queue.is_empty()
+    }
+
+    fn wakeup_preempt(
+        &self,
+        rq: &mut EevdfRq,
+        (_, curr): (TaskId, &mut EevdfTask),
+        (task, _): (TaskId, &EevdfTask),
+        now: Time,
+    ) -> bool {
+        let used_up = self.update_curr(rq, curr, now);
+        if !self.wakeup_preemption {
+            return false;
+        }
+        let curr_eligible = rq.eligible(curr.vruntime);
+        if curr_eligible && !used_up && self.run_to_parity && curr.vruntime < curr.vprot {
+            return false;
+        }
+        rq.earliest_eligible()
+            .is_some_and(|best| best.task == task && (!curr_eligible || best.deadline < curr.deadline))
+    }
+
+    fn revive(&self, rq: &mut EevdfRq, task: TaskId, t: &mut EevdfTask, _now: Time) {
+        rq.remove(task, t);
+        t.delayed = false;
+        if t.vruntime < rq.average() {
+            // It has overslept its debt; it starts anew without credit.
+            t.vlag = 0;
+            self.place(rq, t);
+            t.deadline = t.vruntime + self.vslice(t.weight);
+        }
+        rq.insert(task, t);
+    }
+
+    fn candidates(&self, rq: &EevdfRq, max: usize, into: &mut Vec<TaskId>) {
+        into.extend(rq.queue.iter().rev().filter(|n| !n.delayed).take(max).map(|n| n.task));
+    }
+    fn last_ran(&self, t: &EevdfTask) -> Time {
+        t.exec_start
+    }
+    fn weight(&self, t: &EevdfTask) -> u64 {
+        t.weight
+    }
+    fn set_nice(&self, t: &mut EevdfTask, nice: i8) {
+        t.weight = nice_to_weight(nice);
+    }
+    fn sum_exec(&self, t: &EevdfTask) -> u64 {
+        t.sum_exec
+    }
+}

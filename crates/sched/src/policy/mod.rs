@@ -1,0 +1,158 @@
+//! The policy contract: what a scheduling policy decides, and what the mechanism does around it.
+//!
+//! A policy is a plain state machine. Its state is partitioned by lock domain: one [`Policy::Rq`] per run queue, lent
+//! only while that run queue's lock is held, and one [`Policy::Task`] per task, lent with it. It does no I/O, knows no
+//! atomics, and never waits.
+//!
+//! The life of a task, as the policy sees it:
+//!
+//! ```text
+//!            enqueue                    set_next
+//!   sleeping ───────▶ queued (in Rq) ──────────────▶ running (out of Rq)
+//!       ▲                │   ▲                            │
+//!       │                │   └── put_prev(Preempted) ─────┤
+//!       │        dequeue │       put_prev(Yielded)        │
+//!       │                ▼                                │
+//!       │          another Rq (enqueue Migrate)           │
+//!       └───────────────── put_prev(Sleep | Exit) ────────┘
+//! ```
+//!
+//! The mechanism verifies decisions: [`Policy::pick_next`] must name a task that is queued on this run queue and may
+//! run on its CPU; a violation ends the run as a policy error with the command that replays it.
+//!
+//! [`fifo::Fifo`] is the reference: read it first. Write your own in any crate; `examples/my-policy` shows how.
+
+pub mod cfs;
+pub mod eevdf;
+pub mod fifo;
+
+use contend_platform::{TaskId, Time};
+
+/// Why a task enters a run queue.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Enqueue {
+    /// First time (fork).
+    New,
+    /// It slept; `moved` tells whether on another CPU.
+    Wakeup {
+        /// The task last ran elsewhere.
+        moved: bool,
+    },
+    /// Load balancing or affinity moved it here, runnable.
+    Migrate,
+}
+
+/// Why a queued task leaves a run queue.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Dequeue {
+    /// Load balancing or affinity moves it.
+    Migrate,
+    /// It sleeps (only after a delayed dequeue; a running task goes through `put_prev`).
+    Sleep,
+}
+
+/// Why a task stops running.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Put {
+    /// Something else shall run; the task stays runnable.
+    Preempted,
+    /// It called `sched_yield`.
+    Yielded,
+    /// It sleeps.
+    Sleep,
+    /// It is gone.
+    Exit,
+}
+
+/// What to run next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Pick {
+    /// This task; the mechanism calls [`Policy::set_next`] with it.
+    Task(TaskId),
+    /// This sleeping task, kept queued to work off its lag, has none left: the mechanism dequeues it
+    /// (`Dequeue::Sleep`) and asks again.
+    Finished(TaskId),
+    /// Nothing is queued.
+    Nothing,
+}
+
+/// A scheduling policy.
+pub trait Policy: 'static {
+    /// State of one run queue; guarded by its lock.
+    type Rq: 'static;
+    /// State of one task; guarded by the lock of its run queue.
+    type Task: Clone + 'static;
+
+    /// State of an empty run queue.
+    fn new_rq(&self) -> Self::Rq;
+    /// State of a new task with this nice value.
+    fn new_task(&self, nice: i8) -> Self::Task;
+
+    /// The task becomes runnable on this run queue.
+    fn enqueue(&self, rq: &mut Self::Rq, task: TaskId, t: &mut Self::Task, why: Enqueue, now: Time);
+    /// A queued task that does not run leaves.
+    fn dequeue(&self, rq: &mut Self::Rq, task: TaskId, t: &mut Self::Task, why: Dequeue, now: Time);
+    /// What should run? The running task, if it is still runnable, has been put back before.
+    fn pick_next(&self, rq: &mut Self::Rq, now: Time) -> Pick;
+    /// The task starts to run: take it out of the queue.
+    fn set_next(&self, rq: &mut Self::Rq, task: TaskId, t: &mut Self::Task, now: Time);
+    /// The running task stops; put it back if it stays runnable. Returns true if it sleeps but stays queued
+    /// (delayed dequeue).
+    fn put_prev(&self, rq: &mut Self::Rq, task: TaskId, t: &mut Self::Task, why: Put, now: Time) -> bool;
+    /// The periodic tick found this task running: should it be preempted?
+    fn tick(&self, rq: &mut Self::Rq, task: TaskId, t: &mut Self::Task, now: Time) -> bool;
+    /// `woken` (already queued here) was just enqueued: should it preempt `curr`?
+    fn wakeup_preempt(
+        &self,
+        rq: &mut Self::Rq,
+        curr: (TaskId, &mut Self::Task),
+        woken: (TaskId, &Self::Task),
+        now: Time,
+    ) -> bool;
+
+    /// A task that slept with its dequeue delayed is woken while still queued.
+    fn revive(&self, rq: &mut Self::Rq, task: TaskId, t: &mut Self::Task, now: Time) {
+        let _ = (rq, task, t, now);
+    }
+    /// A woken task is about to be placed on another CPU: detach what is relative to its old run queue, which is
+    /// *not* locked (`rq_floor` is the old queue's published floor, see [`Policy::floor`]).
+    fn detach_sleeping(&self, t: &mut Self::Task, rq_floor: i64) {
+        let _ = (t, rq_floor);
+    }
+    /// A number that others may read without the lock (CFS: min_vruntime).
+    fn floor(&self, rq: &Self::Rq) -> i64 {
+        let _ = rq;
+        0
+    }
+    /// Queued tasks in the order in which load balancing should try to take them, into `into`, at most `max`.
+    fn candidates(&self, rq: &Self::Rq, max: usize, into: &mut Vec<TaskId>);
+    /// Does a hint make the task worth keeping (cache buddy)?
+    fn is_buddy(&self, rq: &Self::Rq, task: TaskId) -> bool {
+        let _ = (rq, task);
+        false
+    }
+    /// Time at which the task last started or was accounted, for the cache-hot test.
+    fn last_ran(&self, t: &Self::Task) -> Time;
+    /// Load weight (nice 0 = 1024).
+    fn weight(&self, t: &Self::Task) -> u64 {
+        let _ = t;
+        1024
+    }
+    /// The nice value changes; the task is not queued at this moment.
+    fn set_nice(&self, t: &mut Self::Task, nice: i8) {
+        let _ = (t, nice);
+    }
+    /// Time run so far, in ns, as of the last accounting.
+    fn sum_exec(&self, t: &Self::Task) -> u64;
+}
+
+/// Load weight by nice value, -20 first (mechanisms A.1): nice 0 is 1024, each step is a factor of 1.25.
+const NICE_TO_WEIGHT: [u32; 40] = [
+    88761, 71755, 56483, 46273, 36291, 29154, 23254, 18705, 14949, 11916, 9548, 7620, 6100, 4904, 3906, 3121, 2501,
+    1991, 1586, 1277, 1024, 820, 655, 526, 423, 335, 272, 215, 172, 137, 110, 87, 70, 56, 45, 36, 29, 23, 18, 15,
+];
+
+/// Weight of a nice value.
+pub fn nice_to_weight(nice: i8) -> u64 {
+    u64::from(NICE_TO_WEIGHT[(i32::from(nice.clamp(-20, 19)) + 20) as usize])
+}

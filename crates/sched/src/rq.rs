@@ -1,0 +1,191 @@
+//! Run queues: the lock, what others may peek at, and what the lock guards.
+
+use crate::pelt::Average;
+use crate::policy::Policy;
+use crate::rq_lock::{KernelLock, LockFactory};
+use crate::wake_list::{CallList, RowandList};
+use contend_platform::{Account, CpuId, Nanos, Platform, TaskId, Time};
+
+/// Bit 0 of the resched word: reschedule soon (the bit [`contend_platform::SchedPlatform::idle`] watches).
+pub const NEED_RESCHED: u64 = 1;
+/// Bit 1: the CPU is idle and watches bit 0, so that an interrupt is not needed.
+pub const POLLING: u64 = 2;
+
+/// One CPU's run queue.
+pub struct Rq<P: Platform, L: Policy> {
+    /// Guards `data` and the entities of its tasks.
+    pub lock: KernelLock<P>,
+    /// `curr + 1` (0: idle) in the upper half, `nr_running` in the lower; on the line idle searches read.
+    pub peek: P::Word,
+    /// Load as the era measures it (weight sum, or load_avg); same line.
+    pub load: P::Word,
+    /// The policy's published floor (CFS: min_vruntime), as i64 bits; same line.
+    pub floor: P::Word,
+    /// ttwu_pending: a queued wake-up is on its way; same line.
+    pub ttwu_pending: P::Word,
+    /// avg_idle in ns; written by its own CPU, read by it as a waker.
+    pub avg_idle: P::Word,
+    /// NEED_RESCHED | POLLING.
+    pub resched: P::Word,
+    /// Head of the list of queued wake-ups.
+    pub wake_list: CallList<P>,
+    /// The same in Rowand's patch.
+    pub rowand_list: RowandList<P>,
+    /// 2019 series: where the search for this target ended, + 1 (0: -1).
+    pub next_cpu: P::Word,
+    /// Guarded by `lock`.
+    pub data: P::Cell<RqData<L>>,
+}
+
+/// What the lock guards.
+pub struct RqData<L: Policy> {
+    /// The policy's partition.
+    pub pol: L::Rq,
+    /// Runnable tasks, the running one included, delayed ones not.
+    pub nr_running: u32,
+    /// All tasks the policy holds or runs.
+    pub nr_queued: u32,
+    /// The running task.
+    pub curr: Option<TaskId>,
+    /// Sum of weights of runnable tasks.
+    pub weight: u64,
+    /// load_avg.
+    pub load: Average,
+    /// util_avg, 0 to 1024.
+    pub util: Average,
+    /// When the CPU last became idle (0: it is not).
+    pub idle_stamp: Time,
+    /// The last switch of `curr`.
+    pub curr_since: Time,
+    /// Periodic balancing.
+    pub balance: Vec<DomainBalance>,
+    /// Earliest next periodic balance of any domain.
+    pub next_balance: Time,
+    /// Cost of the most expensive newidle balance seen, all domains, in ns (max_idle_balance_cost).
+    pub max_idle_balance_cost: Nanos,
+    /// An active balance has been asked for: where to push `curr`.
+    pub push_to: Option<CpuId>,
+    /// Counters.
+    pub stats: RqStats,
+}
+
+/// A CPU's balancing state in one of its domains.
+#[derive(Clone, Debug, Default)]
+pub struct DomainBalance {
+    /// Last periodic balance.
+    pub last_balance: Time,
+    /// Current interval in ns.
+    pub interval: Nanos,
+    /// Consecutive failures.
+    pub nr_balance_failed: u32,
+    /// Longest newidle balance, decaying.
+    pub max_newidle_lb_cost: Nanos,
+    /// When it last decayed.
+    pub cost_decay_at: Time,
+    /// NI_RANDOM: success ratio, 0 to 1024.
+    pub newidle_ratio: u32,
+    /// NI_RANDOM: calls and successes since the ratio was last computed.
+    pub newidle_calls: u32,
+    /// See `newidle_calls`.
+    pub newidle_success: u32,
+    /// Counters of /proc/schedstat, by idle type: not idle, idle, newidle.
+    pub stats: [BalanceStats; 3],
+}
+
+/// /proc/schedstat's domain fields.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs, reason = "upstream's names, documented in mechanisms A.5")]
+pub struct BalanceStats {
+    pub lb_count: u64,
+    pub lb_balanced: u64,
+    pub lb_failed: u64,
+    pub lb_imbalance: u64,
+    pub lb_gained: u64,
+    pub lb_hot_gained: u64,
+    pub lb_nobusyq: u64,
+    pub lb_nobusyg: u64,
+    pub alb_count: u64,
+    pub alb_pushed: u64,
+}
+
+/// /proc/schedstat's CPU fields and what contend adds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs, reason = "upstream's names, documented in mechanisms A.5")]
+pub struct RqStats {
+    pub yld_count: u64,
+    pub sched_count: u64,
+    pub sched_goidle: u64,
+    pub ttwu_count: u64,
+    pub ttwu_local: u64,
+    pub rq_cpu_time: Nanos,
+    pub run_delay: Nanos,
+    pub pcount: u64,
+}
+
+impl<L: Policy> RqData<L> {
+    /// The value of [`Rq::peek`].
+    pub fn peek_value(&self) -> u64 {
+        (self.curr.map_or(0, |t| u64::from(t.0) + 1) << 32) | u64::from(self.nr_running)
+    }
+    /// Bring the averages up to date; call before anything they depend on changes.
+    pub fn update_averages(&mut self, now: Time) {
+        self.load.update(now, self.weight);
+        self.util.update(now, if self.curr.is_some() { 1024 } else { 0 });
+    }
+}
+
+/// nr_running from a peeked word.
+#[inline]
+pub fn peek_nr_running(peek: u64) -> u32 {
+    peek as u32
+}
+
+/// The running task from a peeked word.
+#[inline]
+pub fn peek_curr(peek: u64) -> Option<TaskId> {
+    ((peek >> 32) as u32).checked_sub(1).map(TaskId)
+}
+
+impl<P: Platform, L: Policy> Rq<P, L> {
+    /// An empty run queue.
+    pub fn new(p: &P, factory: &LockFactory<P>, policy: &L, domains: usize) -> Self {
+        let hot = p.line();
+        let own = p.line();
+        let resched = p.line();
+        let data = p.line();
+        Rq {
+            lock: factory.create(p, Account::RqLock),
+            peek: p.word(hot, 0),
+            load: p.word(hot, 0),
+            floor: p.word(hot, 0),
+            ttwu_pending: p.word(hot, 0),
+            avg_idle: p.word(own, crate::kernel::AVG_IDLE_CAP_NS),
+            resched: p.word(resched, 0),
+            wake_list: CallList::new(p, p.line()),
+            rowand_list: RowandList::new(p, p.line()),
+            next_cpu: p.word(p.line(), 0),
+            data: p.cell(
+                data,
+                RqData {
+                    pol: policy.new_rq(),
+                    nr_running: 0,
+                    nr_queued: 0,
+                    curr: None,
+                    weight: 0,
+                    load: Average::default(),
+                    util: Average::default(),
+                    idle_stamp: 0,
+                    curr_since: 0,
+                    balance: vec![
+                        DomainBalance { newidle_ratio: 512, ..DomainBalance::default() };
+                        domains
+                    ],
+                    next_balance: 0,
+                    max_idle_balance_cost: 500_000,
+                    push_to: None,
+                    stats: RqStats::default(),
+                },
+            ),
+        }
+    }
+}

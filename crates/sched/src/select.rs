@@ -1,0 +1,237 @@
+//! select_task_rq: where a wakee goes (mechanisms C.1), and where a new task goes.
+
+use crate::cpuset::Affinity;
+use crate::domains::Level;
+use crate::features::{IdleSearch, WakeAffine};
+use crate::kernel::Kernel;
+use crate::policy::Policy;
+use crate::rq::{peek_curr, peek_nr_running};
+use crate::wakeup::flags;
+use contend_platform::Ordering::{Acquire, Relaxed};
+use contend_platform::{Account, CpuId, SchedPlatform, TaskId, Work};
+
+/// imbalance_pct that wake_affine uses: that of the domain that holds both CPUs.
+const IMBALANCE_PCT: u64 = 125;
+
+impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
+    /// curr is idle, nothing is runnable, nothing is on its way. One probe: one line read.
+    pub(crate) fn idle_cpu(&self, p: &P, cpu: CpuId) -> bool {
+        p.charge(Work::Probe, 1);
+        let rq = self.rq(cpu);
+        p.load(&rq.peek, Acquire) == 0 && p.load(&rq.ttwu_pending, Relaxed) == 0
+    }
+
+    /// The task's affinity. The caller is its waker, or the task itself, or holds its run queue's lock.
+    pub(crate) fn affinity(&self, p: &P, task: TaskId) -> Affinity {
+        // SAFETY: `set_affinity` writes with pi_lock and the run queue's lock held; the caller holds one of them, or
+        // (before 3.0) owns the WAKING task.
+        unsafe { p.read(&self.task(task).affinity, Affinity::clone) }
+    }
+
+    /// The load a synchronous waker takes with it when it sleeps: the mean of its queue. (Its own entity could only be
+    /// read with its run queue's lock; with equal weights the mean is exact.)
+    fn waker_load(&self, p: &P, this: CpuId, this_load: u64) -> u64 {
+        this_load / u64::from(peek_nr_running(p.load(&self.rq(this).peek, Relaxed))).max(1)
+    }
+
+    pub(crate) fn select_task_rq(&self, p: &P, task: TaskId, prev: CpuId, flags: u64) -> CpuId {
+        let before = p.enter(Account::IdleSearch);
+        p.charge(Work::SelectCpu, 1);
+        let affinity = self.affinity(p, task);
+        let this = p.cpu();
+        let sync = flags & flags::SYNC != 0;
+        self.record_wakee(p, task);
+        let target = self.wake_target(p, task, this, prev, sync, &affinity);
+        let cpu = self.select_idle_sibling(p, task, prev, target, &affinity);
+        // Whatever the search says, hard affinity holds (select_fallback_rq).
+        let cpu = if affinity.allows(cpu) {
+            cpu
+        } else {
+            affinity.first(self.rqs.len()).expect("set_affinity refuses an empty set")
+        };
+        p.enter(before);
+        cpu
+    }
+
+    /// The CPU around which to search: the waker's or the wakee's last.
+    fn wake_target(
+        &self,
+        p: &P,
+        task: TaskId,
+        this: CpuId,
+        prev: CpuId,
+        sync: bool,
+        affinity: &Affinity,
+    ) -> CpuId {
+        if this == prev || self.features.wake_affine == WakeAffine::Off || !affinity.allows(this) {
+            return prev;
+        }
+        if self.features.wake_wide && self.is_wide(p, task) {
+            return prev;
+        }
+        let affine = match self.features.wake_affine {
+            WakeAffine::Off => false,
+            WakeAffine::V3_6 => self.affine_by_load(p, task, this, prev, sync),
+            WakeAffine::V5_2 => match self.affine_idle(p, this, prev, sync) {
+                Some(target) => target == this,
+                None => self.affine_by_average(p, task, this, prev, sync),
+            },
+        };
+        // SAFETY: as in `affinity`.
+        unsafe {
+            p.write(&self.task(task).info, |i| {
+                i.stats.nr_wakeups_affine_attempts += 1;
+                i.stats.nr_wakeups_affine += u64::from(affine);
+            });
+        }
+        if affine { this } else { prev }
+    }
+
+    /// wake_affine_idle (5.2 on).
+    fn affine_idle(&self, p: &P, this: CpuId, prev: CpuId, sync: bool) -> Option<CpuId> {
+        let prev_idle = |k: &Self| k.idle_cpu(p, prev);
+        if self.topo.llc_of(this) == self.topo.llc_of(prev) && self.idle_cpu(p, this) {
+            return Some(if prev_idle(self) { prev } else { this });
+        }
+        if sync && peek_nr_running(p.load(&self.rq(this).peek, Relaxed)) == 1 {
+            return Some(this);
+        }
+        if self.features.wake_affine_prev_idle && prev_idle(self) {
+            return Some(prev);
+        }
+        None
+    }
+
+    /// wake_affine_weight (5.2 on): by load averages, with the wakee's load moved over.
+    fn affine_by_average(&self, p: &P, task: TaskId, this: CpuId, prev: CpuId, sync: bool) -> bool {
+        let mut this_load = p.load(&self.rq(this).load, Relaxed) as i64;
+        // SAFETY: the wakee is WAKING: its entity is the waker's.
+        let h = unsafe { p.read(&self.task(task).ent, |e| e.load.get()) } as i64;
+        if sync {
+            this_load -= self.waker_load(p, this, this_load as u64) as i64;
+        }
+        let this_eff = (this_load + h) * 100;
+        let prev_load = p.load(&self.rq(prev).load, Relaxed) as i64;
+        let mut prev_eff = (prev_load - h) * (100 + (IMBALANCE_PCT as i64 - 100) / 2);
+        prev_eff += i64::from(sync);
+        this_eff < prev_eff
+    }
+
+    /// wake_affine of 2.6.37 to 4.12: by the weights on the two queues.
+    fn affine_by_load(&self, p: &P, task: TaskId, this: CpuId, prev: CpuId, sync: bool) -> bool {
+        // SAFETY: the wakee is WAKING: its entity is the waker's.
+        let weight = unsafe { p.read(&self.task(task).ent, |e| self.policy.weight(&e.pol)) };
+        let mut this_load = p.load(&self.rq(this).load, Relaxed);
+        let prev_load = p.load(&self.rq(prev).load, Relaxed);
+        if sync {
+            this_load -= self.waker_load(p, this, this_load);
+        }
+        let balanced = this_load == 0
+            || (this_load + weight) * 100 <= prev_load * (100 + (IMBALANCE_PCT - 100) / 2);
+        if balanced {
+            return true;
+        }
+        // "this_load <= prev_load and both loads together <= average task load here"
+        let nr = u64::from(peek_nr_running(p.load(&self.rq(this).peek, Relaxed))).max(1);
+        this_load <= prev_load && this_load + prev_load <= this_load / nr
+    }
+
+    /// record_wakee: count how often the waker wakes somebody else than last time.
+    fn record_wakee(&self, p: &P, wakee: TaskId) {
+        if !self.features.wake_wide {
+            return;
+        }
+        let Some(waker) = peek_curr(p.load(&self.rq(p.cpu()).peek, Relaxed)) else { return };
+        let now = p.now();
+        // SAFETY: the waker is the running task of this CPU; nobody wakes it, so nobody else writes its info.
+        unsafe {
+            p.write(&self.task(waker).info, |i| {
+                if now >= i.flip_decay_at + 1_000_000_000 {
+                    i.wakee_flips /= 2;
+                    i.flip_decay_at = now;
+                }
+                if i.last_wakee != Some(wakee) {
+                    i.last_wakee = Some(wakee);
+                    i.wakee_flips += 1;
+                }
+            });
+        }
+    }
+
+    /// wake_wide: min flips >= LLC size and max >= min x LLC size.
+    fn is_wide(&self, p: &P, wakee: TaskId) -> bool {
+        let Some(waker) = peek_curr(p.load(&self.rq(p.cpu()).peek, Relaxed)) else { return false };
+        // SAFETY: as in `record_wakee`, and the wakee is the waker's.
+        let (a, b) = unsafe {
+            (p.read(&self.task(waker).info, |i| i.wakee_flips), p.read(&self.task(wakee).info, |i| i.wakee_flips))
+        };
+        let size = self.llcs[self.topo.llc_of(p.cpu())].cpus.len() as u64;
+        let (small, large) = (a.min(b), a.max(b));
+        small >= size && large >= small * size
+    }
+
+    /// Fork balancing: from the largest domain down, the idlest group, then its idlest CPU.
+    pub(crate) fn select_for_fork(&self, p: &P, task: TaskId, this: CpuId) -> CpuId {
+        let before = p.enter(Account::IdleSearch);
+        p.charge(Work::SelectCpu, 1);
+        let affinity = self.affinity(p, task);
+        let mut cpu = if affinity.allows(this) {
+            this
+        } else {
+            affinity.first(self.rqs.len()).expect("set_affinity refuses an empty set")
+        };
+        if self.features.idle_search == IdleSearch::None {
+            p.enter(before);
+            return cpu;
+        }
+        let mut level = None::<Level>;
+        loop {
+            let Some(domain) =
+                self.domains.of(cpu).iter().rev().find(|d| level.is_none_or(|l| d.level < l)).cloned()
+            else {
+                break;
+            };
+            level = Some(domain.level);
+            // A group is as good as its runnable tasks per CPU are few; the local group wins ties.
+            let local = domain.group_of(cpu);
+            let mut best: Option<(u64, bool, usize)> = None;
+            for (g, cpus) in domain.groups.iter().enumerate() {
+                let mut nr = 0;
+                let mut allowed = 0;
+                for c in cpus.iter().filter(|c| affinity.allows(**c)) {
+                    p.charge(Work::Probe, 1);
+                    nr += u64::from(peek_nr_running(p.load(&self.rq(*c).peek, Acquire)));
+                    allowed += 1;
+                }
+                if allowed == 0 {
+                    continue;
+                }
+                let key = (nr * 1024 / allowed, g != local, g);
+                if best.is_none_or(|b| key < b) {
+                    best = Some(key);
+                }
+            }
+            let Some((_, _, group)) = best else { break };
+            if group == local && domain.groups[group].contains(&cpu) && domain.groups[group].len() == 1 {
+                continue;
+            }
+            cpu = self.idlest_cpu(p, &domain.groups[group], &affinity, cpu);
+        }
+        p.enter(before);
+        cpu
+    }
+
+    /// The CPU of a group with the fewest runnable tasks; an idle one at once; `near` wins ties.
+    fn idlest_cpu(&self, p: &P, group: &[CpuId], affinity: &Affinity, near: CpuId) -> CpuId {
+        let mut best = (u32::MAX, true, near);
+        for c in group.iter().filter(|c| affinity.allows(**c)) {
+            p.charge(Work::Probe, 1);
+            let nr = peek_nr_running(p.load(&self.rq(*c).peek, Acquire));
+            let key = (nr, *c != near, *c);
+            if key < best {
+                best = key;
+            }
+        }
+        best.2
+    }
+}

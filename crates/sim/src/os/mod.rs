@@ -1,0 +1,456 @@
+//! The small kernel around the scheduler: system calls, the objects tasks share, sleeping and waking.
+//!
+//! A system call that cannot finish leaves a [`Pending`] in its task and blocks; when the task runs again the call goes
+//! on from there, looking at its condition anew, so a wake-up for no reason harms nobody. Sleeping follows one
+//! protocol everywhere: take the object's lock, find the condition false, queue up, announce the sleep, release the lock,
+//! call `schedule()`.
+
+mod futex;
+mod object;
+mod pipe;
+
+pub use object::ObjectReport;
+
+use crate::program::{Cx, Metrics, ObjId, Op, Program, TaskSpec, Workload};
+use crate::world::Sim;
+use contend_platform::{Account, Nanos, Platform, TaskId, Time, Work};
+use contend_sched::cpuset::Affinity;
+use contend_sched::kernel::{Kernel, SyscallEnd, Syscalls};
+use contend_sched::policy::Policy;
+use contend_sched::task::{RunStats, WakeStats, state};
+use object::Object;
+use rand::SeedableRng;
+use rand_pcg::Pcg64Mcg;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+
+/// What is left to do of a system call.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Pending {
+    /// Nothing: ask the program.
+    Nothing,
+    /// Sleep until this time; the timer is armed.
+    Sleep(Time),
+    /// Bytes still to be written.
+    Write(ObjId, u32),
+    /// Bytes still to be read.
+    Read(ObjId, u32),
+    /// Take the mutex.
+    Lock(ObjId),
+    /// Wait for the condition variable's signal, then take the mutex.
+    Cond(ObjId, ObjId),
+    /// Wait until the barrier's generation passes this.
+    Barrier(ObjId, u64),
+    /// Take one count.
+    Sem(ObjId),
+    /// Wait for a futex wake-up.
+    Futex(ObjId),
+}
+
+/// A task as the kernel around the scheduler knows it.
+struct OsTask {
+    name: String,
+    program: Option<Box<dyn Program>>,
+    rng: Pcg64Mcg,
+    pending: Pending,
+    /// Woken from the futex-like object it queued at.
+    woken: bool,
+    background: bool,
+    nice: i8,
+    started: Time,
+    alive: bool,
+}
+
+/// A finished or living task in the result.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TaskReport {
+    /// Number of the task in order of creation, from 0.
+    pub id: u64,
+    /// Name.
+    pub name: String,
+    /// Nice value at the end.
+    pub nice: i8,
+    /// Creation time in ns.
+    pub started: Time,
+    /// Exit time in ns, if it exited.
+    pub exited: Option<Time>,
+    /// Scheduler counters.
+    pub run: RunStats,
+    /// Wake-up counters.
+    pub wake: WakeStats,
+    /// What it waits for at the end of the run, if it lives and sleeps.
+    pub waits_for: Option<String>,
+}
+
+/// Samples of one name.
+#[derive(Clone, Debug)]
+pub struct Samples {
+    /// Latencies in ns.
+    pub histogram: hdrhistogram::Histogram<u64>,
+}
+
+/// An empty histogram for ns: up to about 18 minutes, three significant digits.
+pub fn histogram() -> hdrhistogram::Histogram<u64> {
+    hdrhistogram::Histogram::new_with_bounds(1, 1 << 40, 3).expect("the bounds are valid")
+}
+
+/// What programs reported.
+#[derive(Clone, Debug, Default)]
+pub struct MetricStore {
+    /// Counters by name.
+    pub counts: BTreeMap<&'static str, u64>,
+    /// Latency samples by name.
+    pub latencies: BTreeMap<&'static str, Samples>,
+}
+
+impl Metrics for MetricStore {
+    fn count(&mut self, name: &'static str, n: u64) {
+        *self.counts.entry(name).or_insert(0) += n;
+    }
+    fn latency(&mut self, name: &'static str, ns: Nanos) {
+        let samples = self.latencies.entry(name).or_insert_with(|| Samples { histogram: histogram() });
+        samples.histogram.saturating_record(ns);
+    }
+}
+
+/// The kernel around the scheduler.
+pub struct Os {
+    objects: Vec<Object>,
+    tasks: RefCell<Vec<Option<OsTask>>>,
+    finished: RefCell<Vec<TaskReport>>,
+    ids: RefCell<Vec<u64>>,
+    created: Cell<u64>,
+    /// Living tasks that keep the run alive.
+    foreground: Cell<u64>,
+    alive: Cell<u64>,
+    seed: u64,
+    /// Samples of the programs.
+    pub metrics: RefCell<MetricStore>,
+    initial: RefCell<Vec<TaskSpec>>,
+}
+
+/// Most exited tasks whose reports are kept.
+const REPORT_MAX: usize = 1 << 20;
+
+impl Os {
+    /// A kernel for `workload`; its tasks start when CPU 0 calls [`Os::start`].
+    pub fn new<L: Policy>(p: &Sim, kernel: &Kernel<Sim, L>, workload: &mut Workload, seed: u64) -> Self {
+        let objects = workload.objects.iter().map(|o| Object::new(p, kernel, o)).collect();
+        let initial = std::mem::take(&mut workload.tasks);
+        let foreground = initial.iter().filter(|t| !t.background).count() as u64;
+        Os {
+            objects,
+            tasks: RefCell::default(),
+            finished: RefCell::default(),
+            ids: RefCell::default(),
+            created: Cell::new(0),
+            foreground: Cell::new(foreground),
+            alive: Cell::new(0),
+            seed,
+            metrics: RefCell::default(),
+            initial: RefCell::new(initial),
+        }
+    }
+
+    /// Start the tasks that exist at time 0, on the calling CPU's behalf, in order.
+    pub fn start<L: Policy>(&self, kernel: &Kernel<Sim, L>, p: &Sim) {
+        let initial = self.initial.take();
+        if initial.is_empty() {
+            p.engine().stop();
+        }
+        for spec in initial {
+            self.spawn(kernel, p, spec);
+        }
+    }
+
+    /// Is there a foreground task left?
+    pub fn finished(&self) -> bool {
+        self.foreground.get() == 0
+    }
+    /// Tasks alive.
+    pub fn alive(&self) -> u64 {
+        self.alive.get()
+    }
+
+    fn spawn<L: Policy>(&self, kernel: &Kernel<Sim, L>, p: &Sim, spec: TaskSpec) {
+        let affinity = spec.affinity.map_or(Affinity::ALL, Affinity::only);
+        let task = kernel.create(p, spec.nice, affinity);
+        p.engine().create_task(task, spec.program.working_set_kib());
+        let id = self.created.get();
+        self.created.set(id + 1);
+        self.alive.set(self.alive.get() + 1);
+        {
+            let mut tasks = self.tasks.borrow_mut();
+            let mut ids = self.ids.borrow_mut();
+            if tasks.len() <= task.index() {
+                tasks.resize_with(task.index() + 1, || None);
+                ids.resize(task.index() + 1, 0);
+            }
+            ids[task.index()] = id;
+            // One stream a task, whatever order tasks run in.
+            let seed = u128::from(self.seed) << 64 | u128::from(id.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+            tasks[task.index()] = Some(OsTask {
+                name: spec.name,
+                program: Some(spec.program),
+                rng: Pcg64Mcg::from_seed((seed | 1).to_le_bytes()),
+                pending: Pending::Nothing,
+                woken: false,
+                background: spec.background,
+                nice: spec.nice,
+                started: p.now(),
+                alive: true,
+            });
+        }
+        kernel.wake_up_new(p, task);
+    }
+
+    fn with<R>(&self, task: TaskId, f: impl FnOnce(&mut OsTask) -> R) -> R {
+        f(self.tasks.borrow_mut()[task.index()].as_mut().expect("the task lives"))
+    }
+
+    fn object(&self, id: ObjId) -> &Object {
+        &self.objects[id.0 as usize]
+    }
+
+    /// Wake a task that sleeps at an object.
+    fn wake<L: Policy>(&self, kernel: &Kernel<Sim, L>, p: &Sim, task: TaskId, flags: u64) -> bool {
+        kernel.try_to_wake_up(p, task, state::NORMAL, flags)
+    }
+
+    /// Ask the program what it does next.
+    fn next_op(&self, p: &Sim, task: TaskId) -> Op {
+        let (mut program, mut rng) =
+            self.with(task, |t| (t.program.take().expect("a program runs once at a time"), t.rng.clone()));
+        let op = {
+            let mut metrics = self.metrics.borrow_mut();
+            let mut cx = Cx { now: p.now(), task, cpu: p.cpu(), rng: &mut rng, metrics: &mut *metrics };
+            program.next(&mut cx)
+        };
+        self.with(task, |t| {
+            t.program = Some(program);
+            t.rng = rng;
+        });
+        op
+    }
+
+    /// Begin an operation.
+    fn begin<L: Policy>(&self, kernel: &Kernel<Sim, L>, p: &Sim, task: TaskId, op: Op) -> SyscallEnd {
+        if let Op::Run(ns) = op {
+            p.engine().set_work(task, ns, Account::User);
+            return SyscallEnd::Continue;
+        }
+        // A mutex enters the kernel only when it must.
+        if !matches!(op, Op::Lock(_) | Op::Unlock(_)) {
+            p.charge(Work::Syscall, 1);
+        }
+        match op {
+            Op::Run(_) => unreachable!("handled above"),
+            Op::Syscall(ns) => {
+                p.engine().set_work(task, ns, Account::Syscall);
+                SyscallEnd::Continue
+            }
+            Op::Sleep(ns) => self.sleep_until(kernel, p, task, p.now().saturating_add(ns)),
+            Op::SleepUntil(at) if at <= p.now() => SyscallEnd::Continue,
+            Op::SleepUntil(at) => self.sleep_until(kernel, p, task, at),
+            Op::Yield => SyscallEnd::Yield,
+            Op::Write(o, n) => self.go_on(kernel, p, task, Pending::Write(o, n)),
+            Op::Read(o, n) => self.go_on(kernel, p, task, Pending::Read(o, n)),
+            Op::Lock(o) => self.mutex_lock(kernel, p, task, o, true),
+            Op::Unlock(o) => self.mutex_unlock(kernel, p, task, o),
+            Op::CondWait { cond, mutex } => self.cond_wait(kernel, p, task, cond, mutex),
+            Op::CondSignal(o) => self.futex_wake(kernel, p, o, 1),
+            Op::CondBroadcast(o) => self.futex_wake(kernel, p, o, u32::MAX),
+            Op::Barrier(o) => self.barrier(kernel, p, task, o),
+            Op::SemWait(o) => self.sem_wait(kernel, p, task, o),
+            Op::SemPost(o, n) => self.sem_post(kernel, p, o, n),
+            Op::FutexWait(o) => self.futex_wait(kernel, p, task, o, Pending::Futex(o)),
+            Op::FutexWake(o, n) => self.futex_wake(kernel, p, o, n),
+            Op::KernelLock(o, ns) => self.kernel_lock(p, o, ns),
+            Op::Spawn(spec) => {
+                p.charge(Work::Fork, 1);
+                if !spec.background {
+                    self.foreground.set(self.foreground.get() + 1);
+                }
+                self.spawn(kernel, p, *spec);
+                SyscallEnd::Continue
+            }
+            Op::SetAffinity(set) => {
+                let affinity = set.map_or(Affinity::ALL, Affinity::only);
+                if kernel.set_affinity(p, task, affinity) { SyscallEnd::Migrate } else { SyscallEnd::Continue }
+            }
+            Op::SetNice(nice) => {
+                self.with(task, |t| t.nice = nice);
+                kernel.set_nice(p, task, nice);
+                SyscallEnd::Continue
+            }
+            Op::Exit => self.exit(kernel, p, task),
+        }
+    }
+
+    /// Go on with a system call that blocked, or begin one that may.
+    fn go_on<L: Policy>(&self, kernel: &Kernel<Sim, L>, p: &Sim, task: TaskId, pending: Pending) -> SyscallEnd {
+        match pending {
+            Pending::Nothing => SyscallEnd::Continue,
+            Pending::Sleep(until) => {
+                if p.now() >= until {
+                    return self.done(task);
+                }
+                self.block(kernel, p, task, pending)
+            }
+            Pending::Write(o, n) => self.pipe_write(kernel, p, task, o, n),
+            Pending::Read(o, n) => self.pipe_read(kernel, p, task, o, n),
+            Pending::Lock(o) => self.mutex_lock(kernel, p, task, o, false),
+            Pending::Cond(c, m) => {
+                if self.with(task, |t| t.woken) {
+                    return self.mutex_lock(kernel, p, task, m, true);
+                }
+                self.futex_wait(kernel, p, task, c, pending)
+            }
+            Pending::Barrier(o, generation) => self.barrier_check(kernel, p, task, o, generation),
+            Pending::Sem(o) => self.sem_wait(kernel, p, task, o),
+            Pending::Futex(o) => {
+                if self.with(task, |t| t.woken) {
+                    return self.done(task);
+                }
+                self.futex_wait(kernel, p, task, o, pending)
+            }
+        }
+    }
+
+    fn done(&self, task: TaskId) -> SyscallEnd {
+        self.with(task, |t| t.pending = Pending::Nothing);
+        SyscallEnd::Continue
+    }
+
+    /// Sleep; `pending` is what is left to do. Where there is an object, its lock is held.
+    fn block<L: Policy>(&self, kernel: &Kernel<Sim, L>, p: &Sim, task: TaskId, pending: Pending) -> SyscallEnd {
+        self.with(task, |t| t.pending = pending);
+        kernel.announce_sleep(p, task, state::INTERRUPTIBLE);
+        SyscallEnd::Block
+    }
+
+    fn sleep_until<L: Policy>(&self, kernel: &Kernel<Sim, L>, p: &Sim, task: TaskId, at: Time) -> SyscallEnd {
+        p.charge(Work::TimerProgram, 1);
+        let end = self.block(kernel, p, task, Pending::Sleep(at));
+        p.engine().arm_timer(at, task);
+        end
+    }
+
+    fn kernel_lock(&self, p: &Sim, o: ObjId, ns: Nanos) -> SyscallEnd {
+        let before = p.enter(Account::Syscall);
+        let lock = &self.object(o).lock;
+        lock.lock(p);
+        p.charge(Work::Ns, ns);
+        lock.unlock(p);
+        p.enter(before);
+        SyscallEnd::Continue
+    }
+
+    fn exit<L: Policy>(&self, kernel: &Kernel<Sim, L>, p: &Sim, task: TaskId) -> SyscallEnd {
+        kernel.exiting(p, task);
+        let background = self.with(task, |t| {
+            t.alive = false;
+            t.program = None;
+            t.background
+        });
+        self.alive.set(self.alive.get() - 1);
+        let report = self.report(kernel, task, Some(p.now()));
+        if self.finished.borrow().len() < REPORT_MAX {
+            self.finished.borrow_mut().push(report);
+        }
+        if !background {
+            self.foreground.set(self.foreground.get() - 1);
+            if self.foreground.get() == 0 {
+                p.engine().stop();
+            }
+        }
+        SyscallEnd::Exit
+    }
+
+    fn report<L: Policy>(&self, kernel: &Kernel<Sim, L>, task: TaskId, exited: Option<Time>) -> TaskReport {
+        let t = kernel.task(task);
+        let (run, wake) = (t.ent.observe(|e| e.stats), t.info.observe(|i| i.stats));
+        let id = self.ids.borrow()[task.index()];
+        let waits_for = exited.is_none().then(|| self.waits_for(task)).flatten();
+        self.with(task, |o| TaskReport {
+            id,
+            name: o.name.clone(),
+            nice: o.nice,
+            started: o.started,
+            exited,
+            run,
+            wake,
+            waits_for,
+        })
+    }
+
+    /// What a sleeping task waits for, in words.
+    fn waits_for(&self, task: TaskId) -> Option<String> {
+        let pending = self.with(task, |t| t.pending);
+        let name = |o: ObjId| self.object(o).name.clone();
+        Some(match pending {
+            Pending::Nothing => return None,
+            Pending::Sleep(at) => format!("a timer at {at} ns"),
+            Pending::Write(o, n) => format!("room for {n} bytes in {}", name(o)),
+            Pending::Read(o, n) => format!("{n} bytes from {}", name(o)),
+            Pending::Lock(o) => match self.object(o).owner() {
+                Some(owner) => format!("mutex {}, held by {}", name(o), self.name(owner)),
+                None => format!("mutex {}, free", name(o)),
+            },
+            Pending::Cond(o, _) => format!("a signal of {}", name(o)),
+            Pending::Barrier(o, _) => format!("barrier {} ({})", name(o), self.object(o).progress()),
+            Pending::Sem(o) => format!("a post to {}", name(o)),
+            Pending::Futex(o) => format!("a wake-up of {}", name(o)),
+        })
+    }
+
+    fn name(&self, task: TaskId) -> String {
+        let id = self.ids.borrow()[task.index()];
+        match &self.tasks.borrow()[task.index()] {
+            Some(t) => format!("{} (task {id})", t.name),
+            None => format!("task {id}"),
+        }
+    }
+
+    /// Name and number of a task, for traces.
+    pub fn identify(&self, task: TaskId, f: impl FnOnce(u64, &str, i8)) {
+        let id = self.ids.borrow().get(task.index()).copied().unwrap_or(0);
+        match self.tasks.borrow().get(task.index()) {
+            Some(Some(t)) => f(id, &t.name, t.nice),
+            _ => f(id, "?", 0),
+        }
+    }
+
+    /// Reports of all tasks, in order of creation.
+    pub fn reports<L: Policy>(&self, kernel: &Kernel<Sim, L>) -> Vec<TaskReport> {
+        let mut all = self.finished.borrow().clone();
+        let n = self.tasks.borrow().len();
+        for i in 0..n {
+            if self.tasks.borrow()[i].as_ref().is_some_and(|t| t.alive) {
+                all.push(self.report(kernel, TaskId(i as u32), None));
+            }
+        }
+        all.sort_by_key(|t| t.id);
+        all
+    }
+
+    /// Objects with locks that were used.
+    pub fn object_reports(&self) -> Vec<ObjectReport> {
+        self.objects.iter().map(Object::report).collect()
+    }
+}
+
+impl<L: Policy> Syscalls<Sim, L> for Os {
+    fn syscall(&self, kernel: &Kernel<Sim, L>, p: &Sim, task: TaskId) -> SyscallEnd {
+        let before = p.enter(Account::Syscall);
+        let pending = self.with(task, |t| t.pending);
+        let end = if pending == Pending::Nothing {
+            let op = self.next_op(p, task);
+            self.begin(kernel, p, task, op)
+        } else {
+            self.go_on(kernel, p, task, pending)
+        };
+        p.enter(before);
+        end
+    }
+}

@@ -1,0 +1,95 @@
+//! Objects that tasks share: a lock on its own line, and the data it guards.
+
+use crate::program::{self, ObjectKind};
+use crate::world::Sim;
+use contend_platform::{Account, Platform, TaskId};
+use contend_sched::kernel::Kernel;
+use contend_sched::policy::Policy;
+use contend_sched::rq_lock::{KernelLock, LockStats};
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+
+/// One object. Its data is touched with its lock held, but for the user-space word of a mutex.
+pub(super) struct Object {
+    pub name: String,
+    pub kind: ObjectKind,
+    /// wait_queue lock, futex hash bucket lock, or the spinlock itself.
+    pub lock: KernelLock<Sim>,
+    /// Where the data lies.
+    pub data: <Sim as Platform>::Cell<()>,
+    /// Bytes in a pipe, count of a semaphore, arrivals at a barrier.
+    pub level: Cell<u64>,
+    /// Generation of a barrier.
+    pub generation: Cell<u64>,
+    /// Owner of a mutex, + 1; 0: free. User space's word.
+    pub word: <Sim as Platform>::Word,
+    /// Sleepers, first come first served; readers of a pipe.
+    pub waiters: RefCell<VecDeque<TaskId>>,
+    /// Writers of a pipe.
+    pub writers: RefCell<VecDeque<TaskId>>,
+}
+
+/// An object's lock in the result.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ObjectReport {
+    /// Name of the object.
+    pub name: String,
+    /// Kind in one word.
+    pub kind: &'static str,
+    /// What happened at its lock.
+    pub lock: LockStats,
+}
+
+impl Object {
+    pub fn new<L: Policy>(p: &Sim, kernel: &Kernel<Sim, L>, o: &program::Object) -> Self {
+        let level = match o.kind {
+            ObjectKind::Semaphore { initial } => u64::from(initial),
+            _ => 0,
+        };
+        let data = p.line();
+        Object {
+            name: o.name.clone(),
+            kind: o.kind.clone(),
+            lock: kernel.locks.create(p, Account::SpinLock),
+            data: p.cell(data, ()),
+            level: Cell::new(level),
+            generation: Cell::new(0),
+            word: p.word(p.line(), 0),
+            waiters: RefCell::default(),
+            writers: RefCell::default(),
+        }
+    }
+
+    /// Touch the data's line for writing; the lock is held.
+    pub fn touch(&self, p: &Sim) {
+        // SAFETY: the lock that guards the data is held by the caller; the closure does nothing.
+        unsafe { p.write(&self.data, |()| ()) }
+    }
+
+    /// Owner of a mutex.
+    pub fn owner(&self) -> Option<TaskId> {
+        (self.word.observe() as u32).checked_sub(1).map(TaskId)
+    }
+
+    /// "3 of 5 are there".
+    pub fn progress(&self) -> String {
+        match self.kind {
+            ObjectKind::Barrier { parties } => format!("{} of {parties} have arrived", self.level.get()),
+            _ => String::new(),
+        }
+    }
+
+    pub fn report(&self) -> ObjectReport {
+        let kind = match self.kind {
+            ObjectKind::Pipe { .. } => "pipe",
+            ObjectKind::Socket { .. } => "socket",
+            ObjectKind::Mutex => "mutex",
+            ObjectKind::Cond => "cond",
+            ObjectKind::Barrier { .. } => "barrier",
+            ObjectKind::Semaphore { .. } => "semaphore",
+            ObjectKind::Futex => "futex",
+            ObjectKind::SpinLock => "spinlock",
+        };
+        ObjectReport { name: self.name.clone(), kind, lock: self.lock.stats() }
+    }
+}

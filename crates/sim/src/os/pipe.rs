@@ -1,0 +1,131 @@
+//! Pipes and local sockets: bytes with a wait queue at either end.
+//!
+//! As in Linux the reader that a write wakes is woken synchronously (WF_SYNC: the writer is expected to sleep soon) and
+//! exclusively: the walk over the queue stops after the first wake-up that reports success. With Rowand's patch a queued
+//! wake-up reports failure, and the walk wakes everybody: a result here.
+
+use super::{Os, Pending};
+use crate::program::{ObjId, ObjectKind};
+use crate::world::Sim;
+use contend_platform::{Platform, TaskId, Work};
+use contend_sched::kernel::{Kernel, SyscallEnd};
+use contend_sched::policy::Policy;
+use contend_sched::wakeup::flags;
+use std::cell::RefCell;
+use std::collections::VecDeque;
+
+impl Os {
+    fn copy(&self, p: &Sim, bytes: u64) {
+        let ns = (p.engine().work_cost(Work::CopyKib) * bytes).div_ceil(1024);
+        p.charge(Work::Ns, ns);
+    }
+
+    fn transfer_cost(&self, p: &Sim, o: ObjId) {
+        p.charge(
+            if matches!(self.object(o).kind, ObjectKind::Socket { .. }) { Work::SocketOp } else { Work::PipeOp },
+            1,
+        );
+    }
+
+    fn capacity(&self, o: ObjId) -> u64 {
+        match self.object(o).kind {
+            ObjectKind::Pipe { capacity } | ObjectKind::Socket { capacity } => u64::from(capacity),
+            ref other => panic!("{} is a {other:?}, not a pipe or socket", self.object(o).name),
+        }
+    }
+
+    pub(super) fn pipe_write<L: Policy>(
+        &self,
+        kernel: &Kernel<Sim, L>,
+        p: &Sim,
+        task: TaskId,
+        o: ObjId,
+        bytes: u32,
+    ) -> SyscallEnd {
+        self.transfer_cost(p, o);
+        let capacity = self.capacity(o);
+        let ob = self.object(o);
+        ob.lock.lock(p);
+        ob.touch(p);
+        self.leave(&ob.writers, task);
+        let free = capacity - ob.level.get();
+        // A write that fits the buffer at all goes in whole (PIPE_BUF); a larger one in parts.
+        let n = if u64::from(bytes) <= capacity && u64::from(bytes) > free { 0 } else { u64::from(bytes).min(free) };
+        if n > 0 {
+            self.copy(p, n);
+            ob.level.set(ob.level.get() + n);
+            self.wake_queue(kernel, p, &ob.waiters);
+        }
+        let left = bytes - n as u32;
+        let end = if left == 0 {
+            self.done(task)
+        } else {
+            ob.writers.borrow_mut().push_back(task);
+            self.block(kernel, p, task, Pending::Write(o, left))
+        };
+        ob.lock.unlock(p);
+        end
+    }
+
+    pub(super) fn pipe_read<L: Policy>(
+        &self,
+        kernel: &Kernel<Sim, L>,
+        p: &Sim,
+        task: TaskId,
+        o: ObjId,
+        bytes: u32,
+    ) -> SyscallEnd {
+        self.transfer_cost(p, o);
+        let capacity = self.capacity(o);
+        let ob = self.object(o);
+        ob.lock.lock(p);
+        ob.touch(p);
+        self.leave(&ob.waiters, task);
+        let n = u64::from(bytes).min(ob.level.get());
+        if n > 0 {
+            self.copy(p, n);
+            ob.level.set(ob.level.get() - n);
+            // Writers are worth waking when there is room for a page.
+            if capacity - ob.level.get() >= 4096.min(capacity) {
+                self.wake_queue(kernel, p, &ob.writers);
+            }
+            if ob.level.get() > 0 {
+                // More than one reader may have something to read.
+                self.wake_queue(kernel, p, &ob.waiters);
+            }
+        }
+        let left = bytes - n as u32;
+        let end = if left == 0 {
+            self.done(task)
+        } else {
+            ob.waiters.borrow_mut().push_back(task);
+            self.block(kernel, p, task, Pending::Read(o, left))
+        };
+        ob.lock.unlock(p);
+        end
+    }
+
+    /// finish_wait: a task that was woken without being taken off the queue takes itself off.
+    fn leave(&self, queue: &RefCell<VecDeque<TaskId>>, task: TaskId) {
+        let mut q = queue.borrow_mut();
+        if let Some(at) = q.iter().position(|t| *t == task) {
+            q.remove(at);
+        }
+    }
+
+    /// Wake one exclusive waiter: the first whose wake-up reports success leaves the queue, and the walk ends.
+    fn wake_queue<L: Policy>(&self, kernel: &Kernel<Sim, L>, p: &Sim, queue: &RefCell<VecDeque<TaskId>>) {
+        if queue.borrow().is_empty() {
+            return;
+        }
+        let mut i = 0;
+        loop {
+            let Some(task) = queue.borrow().get(i).copied() else { return };
+            if self.wake(kernel, p, task, flags::SYNC) {
+                self.leave(queue, task);
+                return;
+            }
+            i += 1;
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! The simulated world: the platform contract on the engine.
+
+use crate::engine::Engine;
+use crate::lines::Touch;
+use contend_platform::{
+    Account, CpuId, Interrupts, Ipi, Line, NEVER, Nanos, Ordering, Platform, SchedEvent, SchedPlatform, TaskId, Time,
+    Trap, Work,
+};
+use std::cell::{Cell, UnsafeCell};
+use std::rc::Rc;
+
+/// The handle on a simulated machine. One value serves all CPUs of a run: who executes is the engine's to know.
+#[derive(Clone)]
+pub struct Sim {
+    engine: Rc<Engine>,
+    trace: Option<Rc<dyn TraceHook>>,
+}
+
+/// Receives scheduling events when a trace is on.
+pub trait TraceHook {
+    /// Something happened on `cpu` at `now`.
+    fn event(&self, now: Time, cpu: CpuId, event: SchedEvent);
+}
+
+impl Sim {
+    /// A handle on `engine`.
+    pub fn new(engine: Rc<Engine>, trace: Option<Rc<dyn TraceHook>>) -> Self {
+        Sim { engine, trace }
+    }
+    /// The engine behind it.
+    pub fn engine(&self) -> &Rc<Engine> {
+        &self.engine
+    }
+
+    #[inline]
+    fn rmw(&self, w: &SimWord, f: impl FnOnce(u64) -> u64) -> u64 {
+        self.engine.access(w.line, Touch::Rmw);
+        let old = w.value.get();
+        self.put(w, old, f(old));
+        old
+    }
+
+    #[inline]
+    fn put(&self, w: &SimWord, old: u64, new: u64) {
+        if old != new {
+            w.value.set(new);
+            self.engine.changed(w.line);
+        }
+    }
+}
+
+/// A word on a simulated line.
+#[derive(Debug)]
+pub struct SimWord {
+    value: Cell<u64>,
+    line: u32,
+}
+
+/// Guarded data on a simulated line.
+#[derive(Debug)]
+pub struct SimCell<T> {
+    value: UnsafeCell<T>,
+    line: u32,
+}
+
+impl SimWord {
+    /// The value, without cost or effect: for reports.
+    pub(crate) fn observe(&self) -> u64 {
+        self.value.get()
+    }
+}
+
+impl<T> SimCell<T> {
+    /// A look at the data, without cost or effect: for reports, never from inside `read` or `write` of the same cell.
+    pub(crate) fn observe<R>(&self, f: impl FnOnce(&T) -> R) -> R {
+        // SAFETY: one OS thread runs the simulation, and the only mutable borrows are inside `write`'s closures, which
+        // call nothing of this crate.
+        f(unsafe { &*self.value.get() })
+    }
+}
+
+impl Platform for Sim {
+    type Word = SimWord;
+    type Cell<T> = SimCell<T>;
+
+    fn line(&self) -> Line {
+        Line(self.engine.create_line())
+    }
+    fn word(&self, line: Line, init: u64) -> SimWord {
+        SimWord { value: Cell::new(init), line: line.0 }
+    }
+    fn cell<T>(&self, line: Line, init: T) -> SimCell<T> {
+        SimCell { value: UnsafeCell::new(init), line: line.0 }
+    }
+    #[inline]
+    fn cpu(&self) -> CpuId {
+        self.engine.current()
+    }
+    #[inline]
+    fn now(&self) -> Time {
+        self.engine.now()
+    }
+    #[inline]
+    fn load(&self, w: &SimWord, _: Ordering) -> u64 {
+        self.engine.access(w.line, Touch::Read);
+        w.value.get()
+    }
+    #[inline]
+    fn store(&self, w: &SimWord, value: u64, _: Ordering) {
+        self.engine.access(w.line, Touch::Write);
+        self.put(w, w.value.get(), value);
+    }
+    #[inline]
+    fn swap(&self, w: &SimWord, value: u64, _: Ordering) -> u64 {
+        self.rmw(w, |_| value)
+    }
+    #[inline]
+    fn compare_exchange(&self, w: &SimWord, current: u64, new: u64, _: Ordering, _: Ordering) -> Result<u64, u64> {
+        let old = self.rmw(w, |v| if v == current { new } else { v });
+        if old == current { Ok(old) } else { Err(old) }
+    }
+    #[inline]
+    fn fetch_add(&self, w: &SimWord, n: u64, _: Ordering) -> u64 {
+        self.rmw(w, |v| v.wrapping_add(n))
+    }
+    #[inline]
+    fn fetch_or(&self, w: &SimWord, bits: u64, _: Ordering) -> u64 {
+        self.rmw(w, |v| v | bits)
+    }
+    #[inline]
+    fn fetch_and(&self, w: &SimWord, bits: u64, _: Ordering) -> u64 {
+        self.rmw(w, |v| v & bits)
+    }
+    #[inline]
+    fn fence(&self, _: Ordering) {}
+
+    fn wait_until<const N: usize>(
+        &self,
+        words: [&SimWord; N],
+        budget: Option<Nanos>,
+        mut done: impl FnMut([u64; N]) -> bool,
+    ) -> Option<[u64; N]> {
+        let deadline = budget.map_or(NEVER, |b| self.now() + b);
+        loop {
+            let values = words.map(|w| self.load(w, Ordering::Acquire));
+            if done(values) {
+                return Some(values);
+            }
+            if self.now() >= deadline {
+                return None;
+            }
+            // A load may have let others run: sleep only if nothing has changed since each was read. From here to the
+            // registration in `wait_on` nobody else runs.
+            if std::iter::zip(words, values).all(|(w, v)| w.value.get() == v) {
+                self.engine.wait_on(words.map(|w| w.line).as_slice(), deadline, words[0].line.into());
+            }
+        }
+    }
+
+    fn halt(&self, w: &SimWord, expected: u64) {
+        self.wait_until([w], None, |[v]| v as u32 != expected as u32);
+    }
+    fn kick(&self, _w: &SimWord, target: CpuId) {
+        self.engine.send_ipi(target, Ipi::Reschedule);
+    }
+
+    #[inline]
+    unsafe fn read<T, R>(&self, c: &SimCell<T>, f: impl FnOnce(&T) -> R) -> R {
+        self.engine.touch(c.line, Touch::Read);
+        // SAFETY: one OS thread runs the whole simulation, and `f` cannot suspend (contract of `read`): nobody else
+        // touches the cell during the call.
+        f(unsafe { &*c.value.get() })
+    }
+    #[inline]
+    unsafe fn write<T, R>(&self, c: &SimCell<T>, f: impl FnOnce(&mut T) -> R) -> R {
+        self.engine.touch(c.line, Touch::Write);
+        // SAFETY: as in `read`.
+        f(unsafe { &mut *c.value.get() })
+    }
+    #[inline]
+    unsafe fn write2<A, B, R>(&self, a: &SimCell<A>, b: &SimCell<B>, f: impl FnOnce(&mut A, &mut B) -> R) -> R {
+        self.engine.touch(a.line, Touch::Write);
+        self.engine.touch(b.line, Touch::Write);
+        // SAFETY: as in `read`; both lines have been paid for above, so nothing suspends between the two borrows, and
+        // the caller promises that the cells differ.
+        unsafe { f(&mut *a.value.get(), &mut *b.value.get()) }
+    }
+
+    #[inline]
+    fn charge(&self, work: Work, n: u64) {
+        self.engine.charge(work, n);
+    }
+    #[inline]
+    fn enter(&self, account: Account) -> Account {
+        self.engine.enter(account)
+    }
+}
+
+impl SchedPlatform for Sim {
+    fn nr_cpus(&self) -> usize {
+        self.engine.topology().nr_cpus()
+    }
+    fn send_ipi(&self, target: CpuId, ipi: Ipi) {
+        self.engine.send_ipi(target, ipi);
+    }
+    fn take_interrupts(&self) -> Interrupts {
+        self.engine.take_interrupts()
+    }
+    fn take_timer(&self) -> Option<TaskId> {
+        self.engine.take_timer()
+    }
+    fn stop_tick(&self, stopped: bool) {
+        self.engine.stop_tick(stopped);
+    }
+    #[inline]
+    fn interrupt_pending(&self) -> bool {
+        self.engine.irq_pending()
+    }
+    #[inline]
+    fn run_user(&self, task: TaskId) -> Trap {
+        if self.engine.run_user(task) { Trap::Syscall } else { Trap::Interrupt }
+    }
+    fn idle(&self, poll: &SimWord) {
+        let line = self.idle_polls().then_some(poll.line);
+        self.engine.idle(line, || poll.value.get() & 1 != 0);
+    }
+    fn idle_polls(&self) -> bool {
+        self.engine.idle_polls.get()
+    }
+    #[inline]
+    fn switch_to(&self, prev: Option<TaskId>, next: Option<TaskId>) {
+        self.engine.switch_to(prev, next);
+    }
+    fn wakeup_placed(&self, prev: CpuId, cpu: CpuId) {
+        let (topo, this) = (self.engine.topology(), self.engine.current());
+        let (far, moved) = (topo.distance(this, cpu), topo.distance(prev, cpu));
+        let mut o = self.engine.observed.borrow_mut();
+        o.wakeups_from_waker[far] += 1;
+        o.wakeups_from_prev[moved] += 1;
+    }
+    fn idle_search(&self, probes: u64, found: bool) {
+        let mut o = self.engine.observed.borrow_mut();
+        o.idle_searches += 1;
+        o.idle_searches_found += u64::from(found);
+        o.probes += probes;
+    }
+    #[inline]
+    fn wakeup_latency(&self, ns: Nanos) {
+        self.engine.observed.borrow_mut().wakeup_latency.saturating_record(ns);
+    }
+    #[inline]
+    fn trace(&self, event: SchedEvent) {
+        if let Some(hook) = &self.trace {
+            hook.event(self.engine.now(), self.engine.current(), event);
+        }
+    }
+}
