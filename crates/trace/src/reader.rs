@@ -12,7 +12,7 @@ use flate2::read::MultiGzDecoder;
 use rustc_hash::FxHashMap;
 
 use crate::error::TraceError;
-use crate::event::Event;
+use crate::event::{Event, Kind};
 use crate::intern::Interner;
 use crate::lines::{Line, Lines};
 use crate::report::{Lost, OutOfOrder, ReadReport, Unparsable};
@@ -80,10 +80,18 @@ struct State {
     unparsable: Unparsable,
     lost: Lost,
     out_of_order: OutOfOrder,
-    cpu_seen: Vec<bool>,
+    cpus: Vec<Option<Running>>,
+    unchained: u64,
     cpus_declared: Option<u32>,
     first_ts: Option<u64>,
     last_ts: Option<u64>,
+}
+
+/// Who runs on a CPU that has recorded something.
+#[derive(Clone, Copy)]
+enum Running {
+    Unknown,
+    Task(u32),
 }
 
 impl Reader {
@@ -123,7 +131,8 @@ impl Reader {
             unparsable: s.unparsable.clone(),
             lost: s.lost,
             out_of_order: s.out_of_order,
-            cpus: s.cpu_seen.iter().zip(0..).filter_map(|(seen, cpu)| seen.then_some(cpu)).collect(),
+            unchained: s.unchained,
+            cpus: s.cpus.iter().zip(0..).filter_map(|(seen, cpu)| seen.map(|_| cpu)).collect(),
             cpus_declared: s.cpus_declared,
             first_ts: s.first_ts,
             last_ts: s.last_ts,
@@ -184,11 +193,7 @@ impl State {
         };
         self.events += 1;
         self.order(header.ts);
-        let cpu = header.cpu as usize;
-        if self.cpu_seen.len() <= cpu {
-            self.cpu_seen.resize(cpu + 1, false);
-        }
-        self.cpu_seen[cpu] = true;
+        self.chain(header.cpu, &kind);
         let comm = match header.comm {
             _ if header.pid == 0 => names.idle(header.cpu),
             // perf names a task that it does not know by its tid.
@@ -198,6 +203,29 @@ impl State {
             comm => names.get(comm),
         };
         Some(Event { ts: header.ts, cpu: header.cpu, pid: header.pid, comm, kind })
+    }
+
+    fn chain(&mut self, cpu: u32, kind: &Kind) {
+        let cpu = cpu as usize;
+        if self.cpus.len() <= cpu {
+            self.cpus.resize(cpu + 1, None);
+        }
+        let running = self.cpus[cpu].get_or_insert(Running::Unknown);
+        if let Kind::Switch { prev, next, .. } = kind {
+            if let Running::Task(pid) = running
+                && *pid != prev.pid
+            {
+                self.unchained += 1;
+            }
+            *running = Running::Task(next.pid);
+        }
+    }
+
+    /// Events are missing here.
+    fn gap(&mut self, events: u64) {
+        self.lost.gaps += 1;
+        self.lost.events += events;
+        self.cpus.iter_mut().flatten().for_each(|running| *running = Running::Unknown);
     }
 
     fn order(&mut self, ts: u64) {
@@ -214,8 +242,7 @@ impl State {
     /// An event that is none of ours.
     fn other(&mut self, header: &Header<'_>) {
         if header.event == b"PERF_RECORD_LOST" || header.event == b"PERF_RECORD_LOST_SAMPLES" {
-            self.lost.gaps += 1;
-            self.lost.events += last_number(header.fields).unwrap_or(0);
+            self.gap(last_number(header.fields).unwrap_or(0));
         } else if let Some(count) = self.unknown.get_mut(header.event) {
             *count += 1;
         } else {
@@ -249,8 +276,7 @@ impl State {
             && let Some(mark) = rest[open + 1..].strip_suffix(b"]")
             && (mark.starts_with(b"LOST ") || mark.ends_with(b" DROPPED"))
         {
-            self.lost.gaps += 1;
-            self.lost.events += mark.split(|b| *b == b' ').find_map(first_number).unwrap_or(0);
+            self.gap(mark.split(|b| *b == b' ').find_map(first_number).unwrap_or(0));
             return true;
         }
         is_silent(line)
@@ -282,14 +308,14 @@ impl Format {
     }
 }
 
-/// Lines that say nothing about events: blanks, call chains, trace-cmd's "CPU 3 is empty" and "version = 6".
+/// Lines that say nothing about events: blanks, call chains (ftrace's ` => f`, perf's tab, address, symbol),
+/// trace-cmd's `CPU 3 is empty` and `version = 6`.
 fn is_silent(line: &[u8]) -> bool {
     let text = line.trim_ascii();
-    let hex = |b: &u8| b.is_ascii_hexdigit();
+    let mut words = text.split(|b| *b == b' ');
     text.is_empty()
-        || (line.starts_with(b" =>") || text.starts_with(b"=> "))
-        || (line[0].is_ascii_whitespace()
-            && text.split(|b| *b == b' ').next().is_some_and(|t| t.len() >= 6 && t.iter().all(hex)))
+        || text.starts_with(b"=> ")
+        || (line[0] == b'\t' && words.next().is_some_and(|word| word.iter().all(u8::is_ascii_hexdigit)))
         || (text.starts_with(b"CPU ") && text.ends_with(b" is empty"))
         || text.starts_with(b"version = ")
 }
@@ -320,7 +346,7 @@ const EXPECTED_NORMAL: &str = "ftrace's default layout: turn the latency format 
     (`echo 0 > options/latency-format`, `trace-cmd report` without -l)";
 
 const EXPECTED_CLOCK: &str = "a time in seconds: record with a clock that counts ns \
-    (`echo mono > trace_clock`, not `counter` or `x86-tsc`)";
+    (`echo mono > trace_clock`, not `counter`, `uptime` or `x86-tsc`)";
 
 fn detect(head: &[u8], path: &Path) -> Result<Format, TraceError> {
     let file = path.display();
@@ -388,9 +414,10 @@ fn has_system(line: &[u8], header: &Header<'_>) -> bool {
     at > 0 && line[at - 1] == b':'
 }
 
-/// Whether the line would be a trace line if its time had a fraction.
+/// Whether the line would be a trace line if its whole-numbered time were one in seconds.
 fn has_ticks(line: &[u8]) -> bool {
     let Some(colon) = memchr::memmem::find(line, b": ") else { return false };
-    let fixed = [&line[..colon], b".0", &line[colon..]].concat();
-    header(&fixed, Style::Ftrace).is_some() || header(&fixed, Style::Perf).is_some()
+    let digits = line[..colon].iter().rev().take_while(|b| b.is_ascii_digit()).count();
+    let fixed = [&line[..colon - digits], b"0.0", &line[colon..]].concat();
+    digits > 0 && (header(&fixed, Style::Ftrace).is_some() || header(&fixed, Style::Perf).is_some())
 }

@@ -23,6 +23,9 @@ pub struct ReadReport {
     pub lost: Lost,
     /// Events whose time is before that of an event above them in the file. They are returned as they stand.
     pub out_of_order: OutOfOrder,
+    /// Switches away from a task that the CPU's switch before did not bring, with no gap marked between them: events
+    /// are missing and the recorder does not say so.
+    pub unchained: u64,
     /// CPUs that recorded an event, ascending.
     pub cpus: Vec<u32>,
     /// Number of CPUs that the file's header names (`#P:8`, `cpus=8`).
@@ -88,6 +91,9 @@ impl fmt::Display for ReadReport {
         }
         if self.out_of_order.count > 0 {
             write!(f, "\n  out of order: {}, worst by {} ns", self.out_of_order.count, self.out_of_order.worst_ns)?;
+        }
+        if self.unchained > 0 {
+            write!(f, "\n  switches that do not follow from the one before on their CPU: {}", self.unchained)?;
         }
         if let Some((line, text)) = &self.unparsable.first {
             write!(f, "\n  damaged lines: {}, first line {line}: {text:?}", self.unparsable.count)?;

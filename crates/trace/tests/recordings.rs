@@ -151,6 +151,32 @@ fn damage_disorder_and_strangers_are_counted() {
 }
 
 #[test]
+fn missing_switches_are_counted_unless_a_gap_explains_them() {
+    let switch = |prev, next| {
+        format!(
+            "a-{prev} [0] 1.0: sched_switch: prev_comm=a prev_pid={prev} prev_prio=120 prev_state=S ==> next_comm=a next_pid={next} next_prio=120\n"
+        )
+    };
+    let chained = switch(1, 2) + &switch(2, 3);
+    assert_eq!(read_text(&chained).1.unchained, 0);
+    let broken = switch(1, 2) + &switch(3, 4) + &switch(4, 5);
+    assert_eq!(read_text(&broken).1.unchained, 1);
+    let marked = switch(1, 2) + "CPU:0 [LOST 7 EVENTS]\n" + &switch(3, 4);
+    assert_eq!(read_text(&marked).1.unchained, 0);
+    assert_eq!(read(open(data("tracefs-noirq.txt")).unwrap()).1.cpus, [1]);
+}
+
+#[test]
+fn call_chains_of_perf_are_no_damage() {
+    let (events, report) = read_text(
+        "perf 19623 [000]  3244.165062: sched:sched_waking: comm=b pid=2 prio=120 target_cpu=001\n\
+         \tffffffff821facd8 __schedule+0x618 ([kernel.kallsyms])\n\
+         \t           ee137 sched_setaffinity@@GLIBC_2.3.4+0x7 (/usr/lib/libc.so.6)\n\n",
+    );
+    assert_eq!((events.len(), report.unparsable.count), (1, 0));
+}
+
+#[test]
 fn a_line_without_end_costs_no_memory() {
     let line = "a-1 [0] 2.0: sched_waking: comm=b pid=2 prio=120 target_cpu=001\n";
     let text = format!("{line}{}\n{line}", "x".repeat(5 << 20));
@@ -215,8 +241,9 @@ fn other_files_are_refused_with_what_to_do() {
           bash-5913      1d..2. 16363us : sched_stat_runtime: comm=bash pid=5913 runtime=367018 [ns]\n",
     );
     assert!(text.starts_with("dir/it:5:") && text.contains("latency-format"), "{text}");
-    let text =
-        refused(b"# tracer: nop\n            bash-5913    [001] d..2. 16363: sched_waking: comm=b pid=2 prio=120\n");
+    let text = refused(
+        b"# tracer: nop\n            bash-5913    [001] d..2. 8768643937883: sched_waking: comm=b pid=2 prio=120\n",
+    );
     assert!(text.starts_with("dir/it:2:") && text.contains("trace_clock"), "{text}");
     let text = refused(&perfetto::Writer::new(Vec::new()).unwrap().finish().unwrap());
     assert!(text.contains("Perfetto"), "{text}");

@@ -2,7 +2,7 @@
 //!
 //! Field numbers and types are those of `protos/perfetto/trace/` (Apache-2.0); `tests/test_perfetto_decode.py` checks
 //! them against the descriptors of the `perfetto` Python package. Enumerations are plain `i32`s, with constants here.
-//! Rare packets are written through these; scheduler events, counters and slices by [`super::encode`], whose output
+//! Rare packets are written through these; scheduler events, counters and slices by hand in `encode.rs`, whose output
 //! these decode in the tests.
 #![allow(missing_docs, reason = "the names are the schema's")]
 

@@ -63,9 +63,7 @@ fn at_bracket(line: &[u8], bracket: usize, style: Style) -> Option<Header<'_>> {
             match before.0.last()? {
                 b'/' => {
                     before.0 = &before.0[..before.0.len() - 1];
-                    if unsigned(&mut before.0).is_none() {
-                        return None;
-                    }
+                    unsigned(&mut before.0)?;
                 }
                 b'-' => {
                     n = -n;
@@ -124,10 +122,8 @@ fn time(text: &mut &[u8]) -> Option<Nanos> {
     let seconds = leading_number(&mut rest)? as u64;
     rest = rest.strip_prefix(b".")?;
     let digits = rest.iter().take_while(|b| b.is_ascii_digit()).count();
-    let mut fraction = 0u64;
-    for place in 0..9 {
-        fraction = fraction * 10 + if place < digits { u64::from(rest[place] - b'0') } else { 0 };
-    }
+    let nine = rest[..digits].iter().chain(std::iter::repeat(&b'0')).take(9);
+    let fraction = nine.fold(0, |value, digit| value * 10 + u64::from(digit - b'0'));
     rest = rest[digits..].strip_prefix(b":")?;
     if digits == 0 {
         return None;
