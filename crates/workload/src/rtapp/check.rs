@@ -92,7 +92,8 @@ fn barriers(app: &mut RtApp) -> Result<(), RtAppError> {
     }
     for (name, (n, pos)) in users {
         if n == 1 {
-            app.notes.push(format!("{}:{}: the barrier {name:?} has one user, whom it never stops", app.file, pos.line));
+            app.notes
+                .push(format!("{}:{}: the barrier {name:?} has one user, whom it never stops", app.file, pos.line));
         }
     }
     Ok(())
@@ -169,23 +170,20 @@ fn mutexes(app: &mut RtApp, task: usize) -> Result<(), RtAppError> {
                         Err(error(app, event.pos, key, Problem::Senseless(what)))
                     };
                     match &event.kind {
+                        EventKind::Lock(m) if held.contains(&**m) => {
+                            return complain(format!(
+                                "the task holds {m:?} here already (perhaps since the round before): it would wait \
+                                 for itself"
+                            ));
+                        }
+                        EventKind::Unlock(m) | EventKind::Wait { mutex: m, .. } if !held.contains(&**m) => {
+                            return complain(format!("the task does not hold {m:?} here; \"lock\" it first"));
+                        }
                         EventKind::Lock(m) => {
-                            if !held.insert(m) {
-                                return complain(format!(
-                                    "the task holds {m:?} here already (perhaps since the round before): it would wait \
-                                     for itself"
-                                ));
-                            }
+                            held.insert(m);
                         }
                         EventKind::Unlock(m) => {
-                            if !held.remove(&**m) {
-                                return complain(format!("the task does not hold {m:?} here; \"lock\" it first"));
-                            }
-                        }
-                        EventKind::Wait { mutex, .. } => {
-                            if !held.contains(&**mutex) {
-                                return complain(format!("the task does not hold {mutex:?} here; \"lock\" it first"));
-                            }
+                            held.remove(&**m);
                         }
                         EventKind::Sync { mutex, .. } => {
                             let take = !held.contains(&**mutex);
@@ -238,20 +236,23 @@ fn pairs(app: &mut RtApp) {
         }
     }
     let mut notes = Vec::new();
-    for (map, asleep, awake) in [
-        (&conds, "waits for the condition variable", "signals the condition variable"),
-        (&names, "suspends under the name", "resumes the name"),
-    ] {
-        for (name, sides) in map {
-            match (sides.sleeps, sides.wakes) {
-                (Some(line), None) => {
-                    notes.push(format!("{}:{line}: a task {asleep} {name:?}, but none {awake}: it never wakes", app.file));
-                }
-                (None, Some(line)) => {
-                    notes.push(format!("{}:{line}: a task {awake} {name:?}, but none {asleep}: no effect", app.file));
-                }
-                _ => {}
+    let mut note = |line, what: String| notes.push(format!("{}:{line}: a task {what}", app.file));
+    for (name, sides) in &conds {
+        match (sides.sleeps, sides.wakes) {
+            (Some(l), None) => {
+                note(l, format!("waits for the condition variable {name:?}, but none signals it: it never wakes"));
             }
+            (None, Some(l)) => {
+                note(l, format!("signals the condition variable {name:?}, but none waits for it: no effect"));
+            }
+            _ => {}
+        }
+    }
+    for (name, sides) in &names {
+        match (sides.sleeps, sides.wakes) {
+            (Some(l), None) => note(l, format!("suspends as {name:?}, but none resumes that name: it never wakes")),
+            (None, Some(l)) => note(l, format!("resumes {name:?}, but none suspends under that name: no effect")),
+            _ => {}
         }
     }
     app.notes.append(&mut notes);

@@ -233,7 +233,7 @@ impl<'a> Compiler<'a> {
             EventKind::Run(n) => Step::Run(us(*n)),
             EventKind::Runtime(n) => Step::Runtime(us(*n)),
             EventKind::Sleep(n) => Step::Sleep(us(*n)),
-            EventKind::Mem(n) => Step::Run(u64::from(*n) / BYTES_PER_NS),
+            EventKind::Mem(n) => Step::Mem(u64::from(*n) / BYTES_PER_NS),
             EventKind::IoRun(n) => {
                 let calls = u64::from(*n).div_ceil(self.rt.global.mem_buffer_bytes);
                 let copy = if self.rt.global.io_device == "/dev/null" { 0 } else { u64::from(*n) / BYTES_PER_NS };

@@ -5,6 +5,7 @@
 //! comments, a trailing comma, single quotes. Not allowed, as there: missing commas, bare words.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 
 use jsonc_parser::errors::ParseError;
 use jsonc_parser::tokens::Token;
@@ -64,18 +65,25 @@ pub(super) fn cut(text: &str) -> String {
 pub(super) struct Lines<'a> {
     text: &'a str,
     starts: Vec<usize>,
+    /// The last answer (line, offset, column), from where the next one on the same line is counted: a file of one
+    /// long line stays linear.
+    last: Cell<(usize, usize, usize)>,
 }
 
 impl<'a> Lines<'a> {
     pub fn new(text: &'a str) -> Self {
-        let starts = std::iter::once(0).chain(text.bytes().enumerate().filter(|(_, b)| *b == b'\n').map(|(i, _)| i + 1));
-        Lines { text, starts: starts.collect() }
+        let starts =
+            std::iter::once(0).chain(text.bytes().enumerate().filter(|(_, b)| *b == b'\n').map(|(i, _)| i + 1));
+        Lines { text, starts: starts.collect(), last: Cell::new((0, 0, 0)) }
     }
 
     pub fn pos(&self, at: usize) -> Pos {
         let line = self.starts.partition_point(|&s| s <= at).saturating_sub(1);
-        let start = self.starts[line];
-        let column = self.text.get(start..at).map_or(0, |s| s.chars().count());
+        let (last_line, from, before) = self.last.get();
+        let (from, before) = if last_line == line { (from, before) } else { (self.starts[line], 0) };
+        let chars = |a: usize, b: usize| self.text.get(a..b).map_or(0, |s| s.chars().count());
+        let column = if from <= at { before + chars(from, at) } else { before.saturating_sub(chars(at, from)) };
+        self.last.set((line, at, column));
         Pos { line: line as u32 + 1, column: column as u32 + 1 }
     }
 }

@@ -1,29 +1,72 @@
 //! From the JSON tree to the typed file: every key is known here or it is an error.
 
+mod events;
+mod global;
+mod values;
+
 use std::collections::{BTreeMap, HashMap};
 
-use super::ast::{Event, EventKind, Global, Loops, Phase, Policy, RtApp, Settings, Task};
-use super::error::{Pos, Problem, RtAppError, nearest};
-use super::json::{Item, Lines, Member, Node, cut};
+use super::ast::{Global, Loops, Phase, RtApp, Settings, Task};
+use super::error::{Pos, Problem, RtAppError};
+use super::json::{Item, Lines, Member, cut};
 use super::{MAX_TASKS, check, json};
 
 /// Events, by name. A key is an event if it is such a name, or one with a suffix (see [`event_name`]).
 const EVENTS: [&str; 18] = [
-    "run", "runtime", "sleep", "mem", "iorun", "timer", "lock", "unlock", "wait", "signal", "broad", "broadcast",
-    "sync", "barrier", "suspend", "resume", "yield", "fork",
+    "run",
+    "runtime",
+    "sleep",
+    "mem",
+    "iorun",
+    "timer",
+    "lock",
+    "unlock",
+    "wait",
+    "signal",
+    "broad",
+    "broadcast",
+    "sync",
+    "barrier",
+    "suspend",
+    "resume",
+    "yield",
+    "fork",
 ];
 /// Keys of a task alone.
 const TASK_KEYS: [&str; 3] = ["instance", "delay", "phases"];
 /// Keys of a task or a phase.
 const BOTH_KEYS: [&str; 13] = [
-    "loop", "policy", "priority", "cpus", "taskgroup", "util_min", "util_max", "membind_nodes", "nodes_membind",
-    "dl-runtime", "dl-period", "dl-deadline", "dl-reclaim",
+    "loop",
+    "policy",
+    "priority",
+    "cpus",
+    "taskgroup",
+    "util_min",
+    "util_max",
+    "membind_nodes",
+    "nodes_membind",
+    "dl-runtime",
+    "dl-period",
+    "dl-deadline",
+    "dl-reclaim",
 ];
 /// Keys of the format before phases and events (rt-app 0.x), in a task or a phase.
 const LEGACY_KEYS: [&str; 5] = ["exec", "period", "deadline", "lock_order", "resources"];
 const GLOBAL_KEYS: [&str; 14] = [
-    "duration", "calibration", "default_policy", "pi_enabled", "lock_pages", "logdir", "log_basename", "log_size",
-    "ftrace", "gnuplot", "io_device", "mem_buffer_size", "cumulative_slack", "frag",
+    "duration",
+    "calibration",
+    "default_policy",
+    "pi_enabled",
+    "lock_pages",
+    "logdir",
+    "log_basename",
+    "log_size",
+    "ftrace",
+    "gnuplot",
+    "io_device",
+    "mem_buffer_size",
+    "cumulative_slack",
+    "frag",
 ];
 const SECTIONS: [&str; 3] = ["tasks", "resources", "global"];
 
@@ -97,114 +140,18 @@ impl<'t> Parser<'t> {
                 self.file, pos.line
             ));
         }
-        for (what, (n, pos)) in self.counted {
+        let mut counted: Vec<_> = self.counted.into_iter().collect();
+        counted.sort_by_key(|(what, (_, pos))| (*pos, *what));
+        for (what, (n, pos)) in counted {
             let times = if n == 1 { String::new() } else { format!(" ({n} times)") };
             notes.push(format!("{}:{}: {what}{times}", self.file, pos.line));
         }
         notes
     }
 
-    // Values -------------------------------------------------------------------------------------------------------
-
-    fn wrong_type(&self, item: &Item<'_>, want: &'static str) -> RtAppError {
-        self.error(item.at, Problem::Type { found: item.node.show(), want })
-    }
-
-    fn value<'m, 'a>(&self, m: &'m Member<'a>) -> Result<&'m Item<'a>, RtAppError> {
-        m.value.as_ref().ok_or_else(|| {
-            self.error(m.at, Problem::Missing { want: "a value; only \"suspend\" and \"yield\" may stand without one" })
-        })
-    }
-
-    fn int(&self, m: &Member<'_>, min: i64, max: i64, want: &'static str) -> Result<i64, RtAppError> {
-        self.int_item(self.value(m)?, min, max, want)
-    }
-
-    fn int_item(&self, item: &Item<'_>, min: i64, max: i64, want: &'static str) -> Result<i64, RtAppError> {
-        let Node::Number(text) = item.node else { return Err(self.wrong_type(item, want)) };
-        let digits = text.strip_prefix('-').unwrap_or(text);
-        if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
-            return Err(self.wrong_type(item, want));
-        }
-        match text.parse::<i64>() {
-            Ok(n) if (min..=max).contains(&n) => Ok(n),
-            _ => {
-                let want = format!("{want}, {min} to {max}");
-                Err(self.error(item.at, Problem::Value { found: cut(text), want }))
-            }
-        }
-    }
-
-    fn micros(&self, m: &Member<'_>) -> Result<u32, RtAppError> {
-        self.int(m, 0, INT_MAX, "a whole number of microseconds").map(|n| n as u32)
-    }
-
-    fn bytes(&self, m: &Member<'_>, min: i64) -> Result<u32, RtAppError> {
-        self.int(m, min, INT_MAX, "a whole number of bytes").map(|n| n as u32)
-    }
-
-    fn bool(&self, m: &Member<'_>) -> Result<bool, RtAppError> {
-        let item = self.value(m)?;
-        match item.node {
-            Node::Bool(b) => Ok(b),
-            _ => Err(self.wrong_type(item, "true or false")),
-        }
-    }
-
-    fn text(&self, m: &Member<'_>, want: &'static str) -> Result<String, RtAppError> {
-        self.text_item(self.value(m)?, want)
-    }
-
-    fn text_item(&self, item: &Item<'_>, want: &'static str) -> Result<String, RtAppError> {
-        match &item.node {
-            Node::String(s) => Ok(s.to_string()),
-            _ => Err(self.wrong_type(item, want)),
-        }
-    }
-
-    /// A name that must not be empty.
-    fn name(&self, m: &Member<'_>, want: &'static str) -> Result<String, RtAppError> {
-        let item = self.value(m)?;
-        self.name_item(item, want)
-    }
-
-    fn name_item(&self, item: &Item<'_>, want: &'static str) -> Result<String, RtAppError> {
-        let name = self.text_item(item, want)?;
-        if name.is_empty() {
-            return Err(self.error(item.at, Problem::Value { found: "\"\"".into(), want: want.into() }));
-        }
-        Ok(name)
-    }
-
-    fn object<'m, 'a>(&self, item: &'m Item<'a>, want: &'static str) -> Result<&'m [Member<'a>], RtAppError> {
-        match &item.node {
-            Node::Object(members) => Ok(members),
-            _ => Err(self.wrong_type(item, want)),
-        }
-    }
-
-    fn duplicate(&self, m: &Member<'_>, seen: &mut HashMap<String, usize>) -> Result<(), RtAppError> {
-        match seen.insert(m.key.to_string(), m.at) {
-            None => Ok(()),
-            Some(first) => Err(self.error(m.at, Problem::DuplicateKey { first: self.lines.pos(first).line })),
-        }
-    }
-
-    fn unknown<'v>(
-        &self,
-        m: &Member<'_>,
-        place: &'static str,
-        valid: impl Iterator<Item = &'v str> + Clone,
-    ) -> RtAppError {
-        self.error(m.at, Problem::UnknownKey { place, nearest: nearest(&m.key, valid) })
-    }
-
-    // Sections -----------------------------------------------------------------------------------------------------
-
     fn root(&mut self, root: &Item<'_>) -> Result<RtApp, RtAppError> {
         let members = self.object(root, "an object with the sections tasks and global")?;
-        let mut app =
-            RtApp { file: self.file.into(), global: Global::default(), tasks: Vec::new(), notes: Vec::new() };
+        let mut app = RtApp { file: self.file.into(), global: Global::default(), tasks: Vec::new(), notes: Vec::new() };
         let mut seen = HashMap::new();
         for m in members {
             self.at(&m.key, |p| {
@@ -238,124 +185,6 @@ impl<'t> Parser<'t> {
         self.count("the section \"resources\" has no effect: events create what they name", m.at);
         Ok(())
     }
-
-    fn global(&mut self, m: &Member<'_>) -> Result<Global, RtAppError> {
-        let members = self.object(self.value(m)?, "an object of settings")?;
-        let mut g = Global::default();
-        let mut seen = HashMap::new();
-        for m in members {
-            self.at(&m.key, |p| {
-                p.duplicate(m, &mut seen)?;
-                p.global_key(m, &mut g)
-            })?;
-        }
-        Ok(g)
-    }
-
-    fn global_key(&mut self, m: &Member<'_>, g: &mut Global) -> Result<(), RtAppError> {
-        let host = "settings of logs, calibration and memory locking concern the host that runs rt-app and have no \
-                    effect here";
-        match &*m.key {
-            "duration" => {
-                let n = self.int(m, -1, INT_MAX, "a whole number of seconds or -1")?;
-                if n == 0 {
-                    let at = m.value.as_ref().map_or(m.at, |v| v.at);
-                    let want = "at least 1 second, or -1 to run until all tasks have ended".into();
-                    return Err(self.error(at, Problem::Value { found: "0".into(), want }));
-                }
-                g.duration_s = u32::try_from(n).ok();
-            }
-            "default_policy" => {
-                g.default_policy = self.policy(m)?;
-                g.default_policy_pos = self.lines.pos(m.at);
-            }
-            "mem_buffer_size" => g.mem_buffer_bytes = u64::from(self.bytes(m, 1)?),
-            "io_device" => g.io_device = self.name(m, "the path of a file")?,
-            "cumulative_slack" => g.cumulative_slack = self.bool(m)?,
-            "pi_enabled" => {
-                if self.bool(m)? {
-                    self.count(
-                        "\"pi_enabled\" has no effect: among SCHED_OTHER tasks nobody's priority is inherited",
-                        m.at,
-                    );
-                }
-            }
-            "calibration" => {
-                let item = self.value(m)?;
-                match &item.node {
-                    Node::Number(_) => {
-                        self.int_item(item, 1, INT_MAX, "ns per loop")?;
-                    }
-                    Node::String(s) if s.strip_prefix("CPU").is_some_and(|n| n.parse::<u16>().is_ok()) => {}
-                    Node::String(s) => {
-                        let found = format!("{:?}", cut(s));
-                        return Err(self.error(item.at, Problem::Value { found, want: "\"CPU0\", \"CPU1\"...".into() }));
-                    }
-                    _ => return Err(self.wrong_type(item, "\"CPU<n>\" or ns per loop")),
-                }
-                self.count(host, m.at);
-            }
-            "lock_pages" | "gnuplot" => {
-                self.bool(m)?;
-                self.count(host, m.at);
-            }
-            "logdir" | "log_basename" => {
-                self.text(m, "a text")?;
-                self.count(host, m.at);
-            }
-            "frag" => {
-                self.int(m, 0, INT_MAX, "a whole number")?;
-                self.count(host, m.at);
-            }
-            "log_size" => {
-                let item = self.value(m)?;
-                match &item.node {
-                    Node::Number(_) => {
-                        self.int_item(item, 0, INT_MAX, "a whole number of MB")?;
-                    }
-                    Node::String(s) if ["file", "disable", "auto"].contains(&&*s.to_ascii_lowercase()) => {}
-                    Node::String(s) => {
-                        let found = format!("{:?}", cut(s));
-                        let want = "\"file\", \"disable\", \"auto\" or a number of MB".into();
-                        return Err(self.error(item.at, Problem::Value { found, want }));
-                    }
-                    _ => return Err(self.wrong_type(item, "\"file\", \"disable\", \"auto\" or a number of MB")),
-                }
-                self.count(host, m.at);
-            }
-            "ftrace" => {
-                let item = self.value(m)?;
-                match &item.node {
-                    Node::Bool(_) => {}
-                    Node::String(s) => {
-                        const CATEGORIES: [&str; 7] = ["none", "main", "task", "run", "loop", "event", "stats"];
-                        for word in s.split(',').map(str::trim).filter(|w| !w.is_empty()) {
-                            if !CATEGORIES.contains(&word) {
-                                let found = format!("{:?}", cut(word));
-                                let want = nearest(word, CATEGORIES.iter().copied());
-                                return Err(self.error(item.at, Problem::Value { found, want }));
-                            }
-                        }
-                    }
-                    _ => return Err(self.wrong_type(item, "true, false or a list such as \"task,loop\"")),
-                }
-                self.count(host, m.at);
-            }
-            _ => return Err(self.unknown(m, "global", GLOBAL_KEYS.iter().copied())),
-        }
-        Ok(())
-    }
-
-    fn policy(&self, m: &Member<'_>) -> Result<Policy, RtAppError> {
-        let item = self.value(m)?;
-        let text = self.text_item(item, "a policy such as \"SCHED_OTHER\"")?;
-        Policy::ALL.iter().find(|(name, _)| *name == text).map(|(_, p)| *p).ok_or_else(|| {
-            let want = nearest(&text, Policy::ALL.iter().map(|(n, _)| *n));
-            self.error(item.at, Problem::Value { found: format!("{:?}", cut(&text)), want })
-        })
-    }
-
-    // Tasks --------------------------------------------------------------------------------------------------------
 
     fn tasks(&mut self, m: &Member<'_>) -> Result<Vec<Task>, RtAppError> {
         let members = self.object(self.value(m)?, "an object of tasks")?;
@@ -394,8 +223,13 @@ impl<'t> Parser<'t> {
             settings: Settings::default(),
             phases: Vec::new(),
         };
-        let mut flat =
-            Phase { name: m.key.to_string(), pos, loops: Loops::Times(1), settings: Settings::default(), events: vec![] };
+        let mut flat = Phase {
+            name: m.key.to_string(),
+            pos,
+            loops: Loops::Times(1),
+            settings: Settings::default(),
+            events: vec![],
+        };
         let mut phases_at = None;
         let mut loop_at = None;
         let mut seen = HashMap::new();
@@ -562,133 +396,5 @@ impl<'t> Parser<'t> {
             _ => return Ok(false),
         }
         Ok(true)
-    }
-
-    fn list(&self, m: &Member<'_>, max: i64, want: &'static str) -> Result<Vec<u32>, RtAppError> {
-        let item = self.value(m)?;
-        let Node::Array(items) = &item.node else { return Err(self.wrong_type(item, want)) };
-        let mut list = Vec::with_capacity(items.len());
-        for item in items {
-            list.push(self.int_item(item, 0, max, want)? as u32);
-        }
-        list.sort_unstable();
-        list.dedup();
-        Ok(list)
-    }
-
-    // Events -------------------------------------------------------------------------------------------------------
-
-    fn event(&mut self, m: &Member<'_>, task: &str, place: &'static str) -> Result<Option<Event>, RtAppError> {
-        let key = &*m.key;
-        if LEGACY_KEYS.contains(&key) {
-            let what = "a key of rt-app 0.x; since 1.0 a task is a list of events: \"run\", \"timer\", \"lock\"...";
-            return Err(self.error(m.at, Problem::Senseless(what.into())));
-        }
-        if key.starts_with("external_workload") {
-            return Err(self.error(m.at, Problem::NotModelled("code from a shared library cannot run here".into())));
-        }
-        let Some(name) = event_name(key) else {
-            if GLOBAL_KEYS.contains(&key) {
-                let what = format!("\"{key}\" is a key of the section \"global\"; move it there");
-                return Err(self.error(m.at, Problem::Senseless(what)));
-            }
-            let tasks = if place == "a task" { &TASK_KEYS[..] } else { &[] };
-            let valid = EVENTS.iter().chain(&BOTH_KEYS).chain(tasks).copied();
-            return Err(self.unknown(m, place, valid));
-        };
-        let kind = match name {
-            "run" => EventKind::Run(self.micros(m)?),
-            "runtime" => EventKind::Runtime(self.micros(m)?),
-            "sleep" => EventKind::Sleep(self.micros(m)?),
-            "mem" => EventKind::Mem(self.bytes(m, 0)?),
-            "iorun" => EventKind::IoRun(self.bytes(m, 0)?),
-            "timer" => self.timer(m)?,
-            "lock" => EventKind::Lock(self.name(m, "the name of a mutex")?),
-            "unlock" => EventKind::Unlock(self.name(m, "the name of a mutex")?),
-            "signal" => EventKind::Signal(self.name(m, "the name of a condition variable")?),
-            "broad" | "broadcast" => EventKind::Broadcast(self.name(m, "the name of a condition variable")?),
-            "wait" => {
-                let (cond, mutex) = self.cond_and_mutex(m)?;
-                EventKind::Wait { cond, mutex }
-            }
-            "sync" => {
-                let (cond, mutex) = self.cond_and_mutex(m)?;
-                EventKind::Sync { cond, mutex, take: false }
-            }
-            "barrier" => EventKind::Barrier(self.name(m, "the name of a barrier")?),
-            "suspend" => {
-                // workgen fills in the task's name where the value is empty or omitted.
-                let name = match &m.value {
-                    None => String::new(),
-                    Some(item) => self.text_item(item, "the name under which the task waits, or \"\" for its own")?,
-                };
-                EventKind::Suspend(if name.is_empty() { task.into() } else { name })
-            }
-            "resume" => EventKind::Resume(self.name(m, "the name of whom to wake")?),
-            "yield" => {
-                if let Some(item) = &m.value {
-                    self.text_item(item, "a text, usually \"\"")?;
-                }
-                EventKind::Yield
-            }
-            _ => EventKind::Fork(self.name(m, "the name of a task")?),
-        };
-        Ok(Some(Event { key: key.into(), pos: self.lines.pos(m.at), kind }))
-    }
-
-    fn timer(&mut self, m: &Member<'_>) -> Result<EventKind, RtAppError> {
-        let item = self.value(m)?;
-        let members = self.object(item, "an object such as { \"ref\": \"unique\", \"period\": 10000 }")?;
-        let (mut timer, mut period, mut absolute) = (None, None, false);
-        let mut seen = HashMap::new();
-        for m in members {
-            self.at(&m.key, |p| {
-                p.duplicate(m, &mut seen)?;
-                match &*m.key {
-                    "ref" => timer = Some(p.name(m, "the name of a timer, or \"unique\"")?),
-                    "period" => period = Some(p.micros(m)?),
-                    "mode" => {
-                        let item = p.value(m)?;
-                        absolute = match &*p.text_item(item, "\"relative\" or \"absolute\"")? {
-                            "relative" => false,
-                            "absolute" => true,
-                            other => {
-                                let found = format!("{:?}", cut(other));
-                                let want = "\"relative\" or \"absolute\"".into();
-                                return Err(p.error(item.at, Problem::Value { found, want }));
-                            }
-                        };
-                    }
-                    _ => return Err(p.unknown(m, "a timer", ["ref", "period", "mode"].into_iter())),
-                }
-                Ok(())
-            })?;
-        }
-        let missing = |want| self.error(item.at, Problem::Missing { want });
-        let timer = timer.ok_or_else(|| missing("\"ref\": the timer's name, or \"unique\""))?;
-        let period_us = period.ok_or_else(|| missing("\"period\": microseconds"))?;
-        Ok(EventKind::Timer { timer, period_us, absolute })
-    }
-
-    fn cond_and_mutex(&mut self, m: &Member<'_>) -> Result<(String, String), RtAppError> {
-        let item = self.value(m)?;
-        let members = self.object(item, "an object such as { \"ref\": \"queue\", \"mutex\": \"m\" }")?;
-        let (mut cond, mut mutex) = (None, None);
-        let mut seen = HashMap::new();
-        for m in members {
-            self.at(&m.key, |p| {
-                p.duplicate(m, &mut seen)?;
-                match &*m.key {
-                    "ref" => cond = Some(p.name(m, "the name of a condition variable")?),
-                    "mutex" => mutex = Some(p.name(m, "the name of a mutex")?),
-                    _ => return Err(p.unknown(m, "a wait or sync", ["ref", "mutex"].into_iter())),
-                }
-                Ok(())
-            })?;
-        }
-        let missing = |want| self.error(item.at, Problem::Missing { want });
-        let cond = cond.ok_or_else(|| missing("\"ref\": the condition variable to wait for"))?;
-        let mutex = mutex.ok_or_else(|| missing("\"mutex\": the mutex to release while waiting"))?;
-        Ok((cond, mutex))
     }
 }

@@ -23,17 +23,32 @@ pub(super) enum Step {
     Head(u32),
     Top,
     /// `phase`, and the place of its `Top`.
-    Foot { phase: u32, top: u32 },
-    Tail { task: u32 },
+    Foot {
+        phase: u32,
+        top: u32,
+    },
+    Tail {
+        task: u32,
+    },
     Run(Nanos),
     Runtime(Nanos),
     Sleep(Nanos),
+    /// `mem`: computing that is not a `run`.
+    Mem(Nanos),
     /// `iorun`: time in system calls.
     Io(Nanos),
-    Timer { slot: u32, own: bool, absolute: bool, period_ns: Nanos },
+    Timer {
+        slot: u32,
+        own: bool,
+        absolute: bool,
+        period_ns: Nanos,
+    },
     Lock(ObjId),
     Unlock(ObjId),
-    Wait { cond: ObjId, mutex: ObjId },
+    Wait {
+        cond: ObjId,
+        mutex: ObjId,
+    },
     Signal(ObjId),
     Broadcast(ObjId),
     Barrier(ObjId),
@@ -290,6 +305,7 @@ impl Program for RtProgram {
                     }
                 }
                 Step::Sleep(ns) => return Op::Sleep(ns),
+                Step::Mem(ns) => return Op::Run(ns),
                 Step::Io(ns) => return Op::Syscall(ns),
                 Step::Timer { slot, own, absolute, period_ns } => {
                     if let Some(op) = self.timer(cx, slot, own, absolute, period_ns) {

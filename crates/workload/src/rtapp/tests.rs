@@ -57,14 +57,9 @@ impl Player {
 
     /// One step, in words, times in us.
     fn step(&mut self) -> String {
-        let mut cx = Cx {
-            now: self.now,
-            task: TaskId(0),
-            cpu: CpuId(0),
-            rng: &mut self.rng,
-            metrics: &mut self.samples,
-        };
-        let us = |ns: Nanos| if ns % 1000 == 0 { (ns / 1000).to_string() } else { format!("{ns}ns") };
+        let mut cx =
+            Cx { now: self.now, task: TaskId(0), cpu: CpuId(0), rng: &mut self.rng, metrics: &mut self.samples };
+        let us = |ns: Nanos| if ns.is_multiple_of(1000) { (ns / 1000).to_string() } else { format!("{ns}ns") };
         match self.program.next(&mut cx) {
             Op::Run(ns) => {
                 self.now += ns * self.slow;

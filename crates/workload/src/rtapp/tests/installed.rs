@@ -1,13 +1,46 @@
 //! The examples that Debian's rt-app package installs. They are not part of this project.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use super::parse;
 
 const ROOT: &str = "/usr/share/doc/rt-app";
 
-/// Those that do not load, and what is said about them.
-const REFUSED: [(&str, &str); 0] = [];
+/// Those that do not load, and what is said about them: real-time policies, parts to be merged into a file, and the
+/// format of rt-app 0.x, which rt-app 1.0 does not run either.
+const REFUSED: [(&str, &str); 9] = [
+    (
+        "examples/cpufreq_governor_efficiency/calibration.json",
+        "19:3: global.default_policy: not modelled: SCHED_FIFO; only SCHED_OTHER is scheduled here",
+    ),
+    (
+        "examples/cpufreq_governor_efficiency/dvfs.json",
+        "5:4: tasks.thread.policy: not modelled: SCHED_FIFO; only SCHED_OTHER is scheduled here",
+    ),
+    ("examples/merge/global.json", "1:1: missing \"tasks\": an object with at least one task"),
+    ("examples/merge/resources.json", "1:1: missing \"tasks\": an object with at least one task"),
+    (
+        "examples/merge/thread0.json",
+        "4:10: tasks.thread0.exec: a key of rt-app 0.x; since 1.0 a task is a list of events: \"run\", \"timer\", \"lock\"...",
+    ),
+    (
+        "examples/merge/thread1.json",
+        "4:10: tasks.thread1.exec: a key of rt-app 0.x; since 1.0 a task is a list of events: \"run\", \"timer\", \"lock\"...",
+    ),
+    (
+        "examples/merge/thread2.json",
+        "4:10: tasks.thread2.exec: a key of rt-app 0.x; since 1.0 a task is a list of events: \"run\", \"timer\", \"lock\"...",
+    ),
+    (
+        "examples/merge/thread3.json",
+        "4:10: tasks.thread3.exec: a key of rt-app 0.x; since 1.0 a task is a list of events: \"run\", \"timer\", \"lock\"...",
+    ),
+    (
+        "taskset.json",
+        "4:10: tasks.ThreadA.exec: a key of rt-app 0.x; since 1.0 a task is a list of events: \"run\", \"timer\", \"lock\"...",
+    ),
+];
 
 fn json_files(dir: &Path, found: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
@@ -26,7 +59,8 @@ fn debian_examples_load_or_say_why_not() {
     json_files(Path::new(ROOT), &mut files);
     files.sort();
     if files.is_empty() {
-        eprintln!("SKIPPED: {ROOT} has no example (install the package rt-app): nothing was checked");
+        // Past the test harness, which hides what a passing test prints.
+        let _ = writeln!(std::io::stderr(), "SKIPPED: no example in {ROOT} (package rt-app): nothing was checked");
         return;
     }
     let mut wrong = Vec::new();
