@@ -135,7 +135,7 @@ impl<'t> Parser<'t> {
         let (repeated, pos) = self.repeated;
         if repeated > 0 {
             notes.push(format!(
-                "{}:{}: {repeated} keys repeat others of the same object (first here); each counts, as with workgen, \
+                "{}:{}: {repeated} times a key repeats another of the same object (first here); each counts, as with workgen, \
                  whereas rt-app alone keeps only the last",
                 self.file, pos.line
             ));

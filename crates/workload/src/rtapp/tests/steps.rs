@@ -296,7 +296,7 @@ const NOTES: [&str; 12] = [
     "locks.json:26: the section \"resources\" has no effect: events create what they name",
     "locks.json:27: \"pi_enabled\" has no effect: among SCHED_OTHER tasks nobody's priority is \
      inherited",
-    "workgen.json:6: 2 keys repeat others of the same object (first here); each counts, as with \
+    "workgen.json:6: 2 times a key repeats another of the same object (first here); each counts, as with \
      workgen, whereas rt-app alone keeps only the last",
     "workgen.json:13: settings of logs, calibration and memory locking concern the host that runs \
      rt-app and have no effect here (2 times)",
