@@ -10,6 +10,8 @@
 //! * shared words are touched through the platform only, with the weakest ordering that is right; the simulator is
 //!   sequentially consistent and ignores it, loom checks it;
 //! * [`Platform::wait_until`] is the only way to spin; there is no other loop around a load;
+//! * relaxed accesses may take effect a little early or late (in the simulator by up to a microsecond when the line is
+//!   already there); whatever others must see in order uses acquire, release or a read-modify-write;
 //! * a closure given to [`Platform::read`] or [`Platform::write`] calls no platform operation: no borrow is ever
 //!   held across a point where another CPU may run;
 //! * private work is reported with [`Platform::charge`]; it costs virtual time in the simulator and nothing elsewhere.
@@ -112,6 +114,12 @@ pub trait Platform {
 
     /// Atomic load.
     fn load(&self, w: &Self::Word, order: Ordering) -> u64;
+    /// Loads of words whose addresses do not depend on one another (a scan over run queues), so that a CPU overlaps
+    /// their misses. In order; Acquire.
+    #[inline]
+    fn load_many<const N: usize>(&self, words: [&Self::Word; N]) -> [u64; N] {
+        words.map(|w| self.load(w, Ordering::Acquire))
+    }
     /// Atomic store.
     fn store(&self, w: &Self::Word, value: u64, order: Ordering);
     /// Atomic exchange; returns the old value.

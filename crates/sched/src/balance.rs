@@ -18,6 +18,10 @@ const MS: Nanos = 1_000_000;
 const CAPACITY: u64 = 1024;
 const SMT_CORE_CAPACITY: u64 = 1178;
 
+/// Run queues whose lines a scan requests at once: about the number of misses a core can have under way (10 to 16 line
+/// fill buffers on x86 of the time, fewer on others).
+pub(crate) const SCAN_BATCH: usize = 8;
+
 /// When a balance happens.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Idle {
@@ -249,9 +253,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
                 next = next.min(now + self.tick_ns);
             }
         }
-        let held = self.lock(p, cpu);
-        self.with_rq(p, &held, |rd| rd.next_balance = next);
-        self.unlock(p, held);
+        p.store(&self.rq(cpu).next_balance, next, Relaxed);
         p.enter(before);
     }
 
@@ -312,7 +314,8 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             if p.load(&self.rq(this).resched, Relaxed) & NEED_RESCHED != 0 {
                 return;
             }
-            if p.load(&self.rq(cpu).peek, Acquire) == 0 {
+            let rq = self.rq(cpu);
+            if p.load(&rq.peek, Acquire) == 0 && p.now() >= p.load(&rq.next_balance, Relaxed) {
                 self.periodic_balance(p, cpu, true);
             }
         }
@@ -408,33 +411,41 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
 
     fn group(&self, p: &P, index: usize, cpus: &[CpuId]) -> Group {
         let mut g = Group { index, cpus: cpus.len() as u64, ..Group::default() };
-        let mut last_core = usize::MAX;
-        let mut cores = std::collections::BTreeSet::new();
-        for &c in cpus {
-            p.charge(Work::BalanceQueue, 1);
-            let rq = self.rq(c);
-            let nr = u64::from(peek_nr_running(p.load(&rq.peek, Acquire)));
-            g.load += p.load(&rq.load, Relaxed);
+        // The loads of a scan do not depend on one another: a CPU overlaps their misses.
+        let mut see = |peek: u64, load: u64| {
+            let nr = u64::from(peek_nr_running(peek));
+            g.load += load;
             g.nr_running += nr;
             g.idle_cpus += u64::from(nr == 0);
-            let core = self.topo.core_of(c);
-            if core != last_core {
-                last_core = core;
-                cores.insert(core);
-            }
+        };
+        let (batches, rest) = cpus.as_chunks::<SCAN_BATCH>();
+        for batch in batches {
+            p.charge(Work::BalanceQueue, SCAN_BATCH as u64);
+            let peeks = p.load_many(batch.map(|c| &self.rq(c).peek));
+            let loads = batch.map(|c| p.load(&self.rq(c).load, Relaxed));
+            std::iter::zip(peeks, loads).for_each(|(peek, load)| see(peek, load));
         }
-        g.cores = cores.len() as u64;
-        g.capacity = cores
-            .iter()
-            .map(|k| {
-                let threads = self.topo.core_cpus(*k).len() as u64;
-                let whole = if threads == 1 { CAPACITY } else { SMT_CORE_CAPACITY };
-                let mine = cpus.iter().filter(|c| self.topo.core_of(**c) == *k).count() as u64;
-                whole * mine / threads
-            })
-            .sum::<u64>()
-            .max(1);
+        for &c in rest {
+            p.charge(Work::BalanceQueue, 1);
+            let rq = self.rq(c);
+            see(p.load(&rq.peek, Acquire), p.load(&rq.load, Relaxed));
+        }
+        (g.cores, g.capacity) = self.capacity(cpus);
         g
+    }
+
+    /// Cores that a group touches, and its capacity.
+    fn capacity(&self, cpus: &[CpuId]) -> (u64, u64) {
+        // CPUs of a core are mostly far apart in number, so cores are counted by their first thread in the group.
+        let (mut cores, mut capacity) = (0, 0);
+        for &c in cpus {
+            let threads = self.topo.core_cpus(self.topo.core_of(c));
+            let whole = if threads.len() == 1 { CAPACITY } else { SMT_CORE_CAPACITY };
+            capacity += whole / threads.len() as u64;
+            let first = threads.iter().find(|t| cpus.binary_search(t).is_ok());
+            cores += u64::from(first == Some(&c));
+        }
+        (cores, capacity.max(1))
     }
 
     fn find_busiest_group(

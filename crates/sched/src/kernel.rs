@@ -224,7 +224,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             )
         });
         let rq = self.rq(held.0);
-        p.store(&rq.peek, peek, Release);
+        p.store(&rq.peek, peek, Relaxed);
         p.store(&rq.load, load, Relaxed);
         p.store(&rq.floor, floor as u64, Relaxed);
     }
@@ -412,7 +412,8 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             });
             self.publish(p, &held);
         }
-        let (due, crowded) = self.with_rq(p, &held, |rd| (now >= rd.next_balance, rd.nr_running >= 2));
+        let crowded = self.with_rq(p, &held, |rd| rd.nr_running >= 2);
+        let due = now >= p.load(&self.rq(cpu).next_balance, Relaxed);
         self.unlock(p, held);
         if resched {
             self.resched(p, cpu);
@@ -448,7 +449,9 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
                 pushed = self.take_pushed(p, &held, task);
             }
         }
-        p.fetch_and(&rq.resched, !NEED_RESCHED, AcqRel);
+        if p.load(&rq.resched, Relaxed) & NEED_RESCHED != 0 {
+            p.fetch_and(&rq.resched, !NEED_RESCHED, AcqRel);
+        }
         let mut next = self.pick(p, &held);
         if next.is_none() {
             held = self.newidle(p, held);

@@ -25,6 +25,8 @@ pub struct Rq<P: Platform, L: Policy> {
     pub ttwu_pending: P::Word,
     /// avg_idle in ns; written by its own CPU, read by it as a waker.
     pub avg_idle: P::Word,
+    /// Earliest next periodic balance of any domain, in ns.
+    pub next_balance: P::Word,
     /// NEED_RESCHED | POLLING.
     pub resched: P::Word,
     /// Head of the list of queued wake-ups.
@@ -59,8 +61,6 @@ pub struct RqData<L: Policy> {
     pub curr_since: Time,
     /// Periodic balancing.
     pub balance: Vec<DomainBalance>,
-    /// Earliest next periodic balance of any domain.
-    pub next_balance: Time,
     /// Cost of the most expensive newidle balance seen, all domains, in ns (max_idle_balance_cost).
     pub max_idle_balance_cost: Nanos,
     /// An active balance has been asked for: where to push `curr`.
@@ -160,6 +160,7 @@ impl<P: Platform, L: Policy> Rq<P, L> {
             floor: p.word(hot, 0),
             ttwu_pending: p.word(hot, 0),
             avg_idle: p.word(own, crate::kernel::AVG_IDLE_CAP_NS),
+            next_balance: p.word(own, 0),
             resched: p.word(resched, 0),
             wake_list: CallList::new(p, p.line()),
             rowand_list: RowandList::new(p, p.line()),
@@ -180,7 +181,6 @@ impl<P: Platform, L: Policy> Rq<P, L> {
                         DomainBalance { newidle_ratio: 512, ..DomainBalance::default() };
                         domains
                     ],
-                    next_balance: 0,
                     max_idle_balance_cost: 500_000,
                     push_to: None,
                     stats: RqStats::default(),

@@ -2,6 +2,7 @@
 
 use crate::cpuset::Affinity;
 use crate::domains::Level;
+use crate::balance::SCAN_BATCH;
 use crate::features::{IdleSearch, WakeAffine};
 use crate::kernel::Kernel;
 use crate::policy::Policy;
@@ -196,13 +197,11 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             let local = domain.group_of(cpu);
             let mut best: Option<(u64, bool, usize)> = None;
             for (g, cpus) in domain.groups.iter().enumerate() {
-                let mut nr = 0;
-                let mut allowed = 0;
-                for c in cpus.iter().filter(|c| affinity.allows(**c)) {
-                    p.charge(Work::Probe, 1);
-                    nr += u64::from(peek_nr_running(p.load(&self.rq(*c).peek, Acquire)));
+                let (mut nr, mut allowed) = (0, 0);
+                self.scan_nr_running(p, cpus, &affinity, |_, n| {
+                    nr += u64::from(n);
                     allowed += 1;
-                }
+                });
                 if allowed == 0 {
                     continue;
                 }
@@ -224,14 +223,23 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
     /// The CPU of a group with the fewest runnable tasks; an idle one at once; `near` wins ties.
     fn idlest_cpu(&self, p: &P, group: &[CpuId], affinity: &Affinity, near: CpuId) -> CpuId {
         let mut best = (u32::MAX, true, near);
-        for c in group.iter().filter(|c| affinity.allows(**c)) {
-            p.charge(Work::Probe, 1);
-            let nr = peek_nr_running(p.load(&self.rq(*c).peek, Acquire));
-            let key = (nr, *c != near, *c);
-            if key < best {
-                best = key;
+        self.scan_nr_running(p, group, affinity, |c, nr| best = best.min((nr, c != near, c)));
+        best.2
+    }
+
+    /// nr_running of the allowed CPUs of `cpus`. The loads do not depend on one another and overlap.
+    fn scan_nr_running(&self, p: &P, cpus: &[CpuId], affinity: &Affinity, mut see: impl FnMut(CpuId, u32)) {
+        let (batches, rest) = cpus.as_chunks::<SCAN_BATCH>();
+        for batch in batches {
+            p.charge(Work::Probe, SCAN_BATCH as u64);
+            let peeks = p.load_many(batch.map(|c| &self.rq(c).peek));
+            for (c, peek) in std::iter::zip(batch, peeks).filter(|(c, _)| affinity.allows(**c)) {
+                see(*c, peek_nr_running(peek));
             }
         }
-        best.2
+        for c in rest.iter().filter(|c| affinity.allows(**c)) {
+            p.charge(Work::Probe, 1);
+            see(*c, peek_nr_running(p.load(&self.rq(*c).peek, Acquire)));
+        }
     }
 }

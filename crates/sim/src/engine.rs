@@ -52,6 +52,8 @@ struct Cpu {
     ledger: RefCell<[Nanos; Account::COUNT]>,
     /// Speed now, in 1/1024.
     speed: Cell<u64>,
+    /// Busy threads of its core, itself included: the index of its speed.
+    busy: Cell<usize>,
     /// Work left of the user stretch in flight, in 1/1024 ns at full speed, as of `user_since`.
     user_left: Cell<u64>,
     user_since: Cell<Time>,
@@ -69,7 +71,8 @@ struct Cpu {
 
 /// Resolved costs, in ns.
 struct Costs {
-    work: [Nanos; Work::COUNT],
+    /// Cost of a unit of work, by number of busy threads in the core (index 0 unused).
+    work: Vec<[Nanos; Work::COUNT]>,
     ipi_send: Nanos,
     ipi_deliver: Nanos,
     ipi_deliver_remote: Nanos,
@@ -226,7 +229,10 @@ impl Engine {
             smt_speed.push((c.cpu.smt_speed_pct[k].value * FULL_SPEED).div_ceil(100));
         }
         let costs = Costs {
-            work: c.kernel_ns(),
+            work: smt_speed
+                .iter()
+                .map(|speed| c.kernel_ns().map(|ns| (ns * FULL_SPEED).div_ceil((*speed).max(1))))
+                .collect(),
             ipi_send: c.interrupts.ipi_send.value,
             ipi_deliver: c.interrupts.ipi_deliver.value,
             ipi_deliver_remote: c.interrupts.ipi_deliver_remote.value,
@@ -247,6 +253,7 @@ impl Engine {
                 since: Cell::new(0),
                 ledger: RefCell::new([0; Account::COUNT]),
                 speed: Cell::new(FULL_SPEED),
+                busy: Cell::new(1),
                 user_left: Cell::new(0),
                 user_since: Cell::new(0),
                 ipi_at: std::array::from_fn(|_| Cell::new(NEVER)),
@@ -451,10 +458,15 @@ impl Engine {
     /// Owe `n` units of `work`.
     #[inline]
     pub fn charge(&self, work: Work, n: u64) {
-        self.owe(match work {
-            Work::Ns | Work::Policy => n,
-            w => self.costs.work[w as usize] * n,
-        });
+        if matches!(work, Work::Ns | Work::Policy) {
+            return self.owe(n);
+        }
+        let busy = self.cpu(self.current.get()).busy.get();
+        let debt = self.debt.get() + self.costs.work[busy][work as usize] * n;
+        self.debt.set(debt);
+        if debt > DEBT_MAX {
+            self.settle();
+        }
     }
 
     /// Book the running CPU's time to `account` from now on.
@@ -522,6 +534,26 @@ impl Engine {
             Cost::Hit(ns) => self.debt.set(self.debt.get() + ns),
             Cost::Until(time) => self.advance_to(time),
         }
+    }
+
+    /// Independent loads: their transfers overlap, each on its own line.
+    pub fn access_many<const N: usize>(&self, lines: [u32; N]) {
+        self.settle();
+        let now = self.now.get();
+        let (mut hits, mut done) = (0, now);
+        {
+            let mut all = self.lines.borrow_mut();
+            for line in lines {
+                match all.touch(&self.machine.topology, line, self.current.get(), now, Touch::Read) {
+                    Cost::Hit(ns) => hits += ns,
+                    Cost::Until(time) => done = done.max(time),
+                }
+            }
+        }
+        if done > now {
+            self.advance_to(done);
+        }
+        self.debt.set(self.debt.get() + hits);
     }
 
     /// The value of a word on `line` has changed: CPUs that wait on the line look again.
@@ -816,6 +848,7 @@ impl Engine {
         let c = self.cpu(cpu);
         let busy = self.busy_in_core[self.topology().core_of(cpu)].get() as usize;
         let speed = self.costs.smt_speed[busy.max(1)];
+        c.busy.set(busy.max(1));
         if c.speed.get() == speed {
             return;
         }
@@ -831,7 +864,7 @@ impl Engine {
 
     /// Cost of one unit of `work`, in ns.
     pub fn work_cost(&self, work: Work) -> Nanos {
-        self.costs.work[work as usize]
+        self.costs.work[1][work as usize]
     }
 
     /// The context switch itself, and the refill of a migrated task's caches.

@@ -101,13 +101,26 @@ impl Platform for Sim {
         self.engine.now()
     }
     #[inline]
-    fn load(&self, w: &SimWord, _: Ordering) -> u64 {
-        self.engine.access(w.line, Touch::Read);
+    fn load(&self, w: &SimWord, order: Ordering) -> u64 {
+        if order == Ordering::Relaxed {
+            self.engine.touch(w.line, Touch::Read);
+        } else {
+            self.engine.access(w.line, Touch::Read);
+        }
         w.value.get()
     }
     #[inline]
-    fn store(&self, w: &SimWord, value: u64, _: Ordering) {
-        self.engine.access(w.line, Touch::Write);
+    fn load_many<const N: usize>(&self, words: [&SimWord; N]) -> [u64; N] {
+        self.engine.access_many(words.map(|w| w.line));
+        words.map(|w| w.value.get())
+    }
+    #[inline]
+    fn store(&self, w: &SimWord, value: u64, order: Ordering) {
+        if order == Ordering::Relaxed {
+            self.engine.touch(w.line, Touch::Write);
+        } else {
+            self.engine.access(w.line, Touch::Write);
+        }
         self.put(w, w.value.get(), value);
     }
     #[inline]

@@ -79,7 +79,14 @@ impl EevdfRq {
     /// V, rounded down; the floor when nobody is there.
     fn average(&self) -> i64 {
         let (s, w) = self.sums();
-        if w == 0 { self.floor } else { s.div_euclid(w) as i64 }
+        if w == 0 {
+            return self.floor;
+        }
+        // 128-bit division is slow; most sums fit 64 bits.
+        match (i64::try_from(s), i64::try_from(w)) {
+            (Ok(s), Ok(w)) => s.div_euclid(w),
+            _ => s.div_euclid(w) as i64,
+        }
     }
 
     fn eligible(&self, vruntime: i64) -> bool {
@@ -164,8 +171,12 @@ impl Eevdf {
     /// Place an entity that joins, with its lag: at V - lag x (W + w) / W, so that its lag is what it was once it counts.
     fn place(&self, rq: &EevdfRq, t: &mut EevdfTask) {
         let (_, w) = rq.sums();
-        let lag = if self.place_lag && w > 0 { i128::from(t.vlag) * (w + i128::from(t.weight)) / w } else { 0 };
-        t.vruntime = rq.average() - lag as i64;
+        let lag = if self.place_lag && w > 0 && t.vlag != 0 {
+            (i128::from(t.vlag) * (w + i128::from(t.weight)) / w) as i64
+        } else {
+            0
+        };
+        t.vruntime = rq.average() - lag;
     }
 }
 
@@ -255,8 +266,10 @@ impl Policy for Eevdf {
             t.vruntime = t.vruntime.max(t.deadline);
             t.deadline = t.vruntime + self.vslice(t.weight);
         }
-        let lag = self.lag(rq, t);
-        rq.floor = rq.average();
+        let average = rq.average();
+        let limit = self.lag_limit(t.weight);
+        let lag = (average - t.vruntime).clamp(-limit, limit);
+        rq.floor = average;
         rq.curr = None;
         match why {
             Put::Preempted | Put::Yielded => {
