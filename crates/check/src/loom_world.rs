@@ -18,6 +18,9 @@
 //!   reports a deadlock: a lost wake-up. As in the kernel call behind it, halting and kicking order memory: what
 //!   happened before the kick is visible to the woken. So a missing fence *between a kick and the return of the halt* is
 //!   not found here. A halt that does not sleep orders nothing.
+//! * Where a plain store races with read-modify-writes of the same word, loom also shows the latter an older value than any
+//!   execution can: it keeps modification order as a partial order only. Words on which several CPUs race are changed by
+//!   read-modify-writes alone, in the models and in the algorithms.
 //! * Loom treats sequentially consistent *accesses* as acquire-release: use a SeqCst fence where order between two words
 //!   matters.
 //!
@@ -182,9 +185,11 @@ impl Platform for Loom {
     }
 
     fn halt(&self, w: &LoomWord, expected: u64) {
-        // A read-modify-write reads the newest value, as the comparison under the kernel's bucket lock does; loom
-        // switches before it, not between it and the registration. Relaxed: a halt that does not sleep orders nothing.
-        if w.word.fetch_or(0, Ordering::Relaxed) as u32 == expected as u32 {
+        // The comparison is with the newest value, as under the kernel's bucket lock; the access tells loom that a halt
+        // depends on the word, and loom switches before it, not after it. Relaxed: a halt that does not sleep orders
+        // nothing.
+        w.word.fetch_or(0, Ordering::Relaxed);
+        if w.newest.load(Relaxed) as u32 == expected as u32 {
             let me = Sleeper::me();
             w.halted.lock().expect("one OS thread").push(Arc::clone(&me));
             me.sleep();

@@ -6,7 +6,7 @@
 //! [`Log`] collects the sites that a run passes, so that the list of mutants is complete by construction: every ordering
 //! in the source is either noticed by a checker when it is weakened, or is listed as not needed.
 
-use crate::CheckedPlatform;
+use crate::{CheckedPlatform, Explored, Failure};
 use contend_platform::{CpuId, Line, Nanos, Ordering, Platform, Time};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -253,4 +253,20 @@ impl<P: CheckedPlatform> Platform for Mutated<P> {
         // SAFETY: passed on from the caller.
         unsafe { self.inner.write(c, f) }
     }
+}
+
+/// One check: its name, and how it runs with a mutant.
+pub type Check = (&'static str, fn(Option<Arc<Mutant>>) -> Result<Explored, Failure>);
+
+/// The table of all mutants of the sites logged in `file`: source line, mistake, which check catches it first, as what.
+pub fn table(file: &str, log: &Log, checks: &[Check]) -> String {
+    let sites = log.sites(file);
+    assert!(!sites.is_empty(), "no run passes a place in {file}");
+    let row = |mutant: Mutant| {
+        let shared = Arc::new(mutant.clone());
+        let caught = checks.iter().find_map(|(name, check)| Some((name, check(Some(Arc::clone(&shared))).err()?)));
+        let verdict = caught.map_or("NOT CAUGHT".into(), |(name, failure)| format!("{:?} ({name})", failure.kind));
+        format!("{} | {mutant} | {verdict}\n", mutant.site.source())
+    };
+    sites.iter().flat_map(Mutant::at).map(row).collect()
 }

@@ -65,7 +65,7 @@ pub enum Claim {
 /// The task itself, before it looks at what it waits for: `state` is about to become true.
 #[inline]
 pub fn announce_sleep<P: Platform>(p: &P, words: WakeWords<'_, P>, state: u64) {
-    // Release: a waker that sees the announcement sees also that the task is queued (on_rq was set before).
+    // Release: a waker that sees the announcement sees also that the task is queued and on a CPU.
     p.store(words.state, state, Ordering::Release);
     // With the fence in `claim`: the look at the condition is not done before the announcement.
     p.fence(Ordering::SeqCst);
@@ -82,12 +82,12 @@ pub fn cancel_sleep<P: Platform>(p: &P, words: WakeWords<'_, P>) {
 pub fn claim<P: Platform>(p: &P, words: WakeWords<'_, P>, mask: u64) -> Claim {
     // With the fence in `announce_sleep`: the change is visible before the state is looked at.
     p.fence(Ordering::SeqCst);
-    // Acquire: as old as the announcement is `on_rq = 1`.
+    // Acquire, with the announcement's release: what the two next loads find is of this run on the CPU or later, never a
+    // 0 from an earlier sleep. So their own order does not matter.
     if p.load(words.state, Ordering::Acquire) & mask == 0 {
         return Claim::NotAsleep;
     }
-    // Acquire: a task that has left its queue was on its CPU before, which the next load must not miss.
-    if p.load(words.on_rq, Ordering::Acquire) != 0 {
+    if p.load(words.on_rq, Ordering::Relaxed) != 0 {
         return Claim::Queued;
     }
     claimed(p, words)
@@ -132,8 +132,8 @@ pub fn enter_queue<P: Platform>(p: &P, words: WakeWords<'_, P>) {
 pub fn leave_queue<P: Platform>(p: &P, words: WakeWords<'_, P>) -> bool {
     let sleeps = p.load(words.state, Ordering::Relaxed) != RUNNING;
     if sleeps {
-        // Release, with `claim`: who sees the task gone from the queue sees it on the CPU (or gone from there too).
-        p.store(words.on_rq, 0, Ordering::Release);
+        // Relaxed: who sees the task gone from its queue looks at on_cpu before touching anything of it.
+        p.store(words.on_rq, 0, Ordering::Relaxed);
     }
     sleeps
 }

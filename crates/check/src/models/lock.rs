@@ -197,7 +197,7 @@ impl<P: Platform, L: RawLock<P> + 'static> Model<P> for Moves<L> {
             lock_pair(p, a, b);
             // SAFETY: both locks are held.
             unsafe {
-                assert!(p.write(&s.queued[0], |q| std::mem::take(q)));
+                assert!(p.write(&s.queued[0], std::mem::take));
                 p.write(&s.queued[1], |q| *q = true);
             }
             p.store(&s.place, 1, Ordering::Relaxed);

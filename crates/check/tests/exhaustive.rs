@@ -1,0 +1,44 @@
+//! All interleavings without a bound on preemptions: minutes, so not part of a plain run.
+//! `cargo test --release -p contend-check --test exhaustive -- --ignored --nocapture`
+
+use contend_check::models::lock::Exclusion;
+use contend_check::models::wake_list::{Kind, PushDrain};
+use contend_check::models::wakeup::{Path, Place, Wakeup};
+use contend_check::{Loom, LoomRun, Model};
+use contend_locks::{Mcs, Tas, Ticket};
+
+fn all<M: Model<Loom>>(what: &str, model: M)
+where
+    M::Shared: Send + Sync + 'static,
+{
+    match LoomRun::default().check(model) {
+        Ok(explored) => println!("{what}: {} executions", explored.executions),
+        Err(failure) => panic!("{what}: {failure}"),
+    }
+}
+
+#[test]
+#[ignore = "a minute"]
+fn locks() {
+    all("mcs, 2 CPUs, 2 rounds", Exclusion::<Mcs<Loom>>::new(2, 2));
+    all("ticket, 2 CPUs, 2 rounds", Exclusion::<Ticket<Loom>>::new(2, 2));
+    all("tas, 2 CPUs, 2 rounds", Exclusion::<Tas<Loom>>::new(2, 2));
+    all("ticket, 3 CPUs", Exclusion::<Ticket<Loom>>::new(3, 1));
+    all("tas, 3 CPUs", Exclusion::<Tas<Loom>>::new(3, 1));
+}
+
+#[test]
+#[ignore = "a minute"]
+fn wake_list() {
+    all("call list, 2 pushers", PushDrain { kind: Kind::Call, pushers: 2, tasks: 1, drains: 2, flags: true });
+}
+
+#[test]
+#[ignore = "minutes"]
+fn wakeup() {
+    for path in [Path::RemoteLock, Path::QueueOnCpu] {
+        for place in [Place::Previous, Place::Waker] {
+            all(&format!("1 waker, {path:?}, {place:?}"), Wakeup::<Tas<Loom>>::new(1, path, place));
+        }
+    }
+}
