@@ -1,0 +1,41 @@
+//! Workload programs: small state machines over the system-call-like interface of `contend_sim::program`, a file each.
+//!
+//! A program's parameters are the keys of its workload in a scenario file. Each default names its source. Programs
+//! count and sample under fixed names (`docs/workloads.md`): `next()` runs for every system call of the run, so it
+//! neither allocates nor hashes, and counts in bulk where its steps are short.
+
+mod hackbench;
+mod hogs;
+mod lock_loop;
+mod mmc;
+mod periodic;
+mod ping_pong;
+mod schbench;
+
+pub use hackbench::{Hackbench, Transport};
+pub use hogs::Hogs;
+pub use lock_loop::{LockKind, LockLoop};
+pub use mmc::Mmc;
+pub use periodic::Periodic;
+pub use ping_pong::{Channel, Pin, PingPong};
+pub use schbench::Schbench;
+
+use contend_platform::Nanos;
+use fixedbitset::FixedBitSet;
+
+pub(crate) const NS_PER_US: Nanos = 1_000;
+pub(crate) const NS_PER_MS: Nanos = 1_000_000;
+/// Longest duration that a key takes: a day.
+pub(crate) const DURATION_MS_MAX: u64 = 86_400_000;
+/// Longest single step that a key takes: 100 s.
+pub(crate) const STEP_US_MAX: u64 = 100_000_000;
+
+/// Buffer of a pipe, from pipe(7): 16 pages of 4 KiB.
+pub(crate) const PIPE_BYTES: u32 = 65_536;
+
+/// Just this CPU.
+pub(crate) fn only(cpu: usize, nr_cpus: usize) -> FixedBitSet {
+    let mut set = FixedBitSet::with_capacity(nr_cpus);
+    set.insert(cpu);
+    set
+}
