@@ -1,4 +1,4 @@
-//! All interleavings without a bound on preemptions: minutes, so not part of a plain run.
+//! All interleavings without a bound on preemptions (the wake-up path: with a higher one): not part of a plain run.
 //! `cargo test --release -p contend-check --test exhaustive -- --ignored --nocapture`
 
 use contend_check::models::lock::Exclusion;
@@ -11,7 +11,14 @@ fn all<M: Model<Loom>>(what: &str, model: M)
 where
     M::Shared: Send + Sync + 'static,
 {
-    match LoomRun::default().check(model) {
+    explore(what, LoomRun::default(), model);
+}
+
+fn explore<M: Model<Loom>>(what: &str, run: LoomRun, model: M)
+where
+    M::Shared: Send + Sync + 'static,
+{
+    match run.check(model) {
         Ok(explored) => println!("{what}: {} executions", explored.executions),
         Err(failure) => panic!("{what}: {failure}"),
     }
@@ -34,11 +41,12 @@ fn wake_list() {
 }
 
 #[test]
-#[ignore = "minutes"]
+#[ignore = "a minute"]
 fn wakeup() {
     for path in [Path::RemoteLock, Path::QueueOnCpu] {
         for place in [Place::Previous, Place::Waker] {
-            all(&format!("1 waker, {path:?}, {place:?}"), Wakeup::<Tas<Loom>>::new(1, path, place));
+            let model = Wakeup::<Tas<Loom>>::new(1, path, place);
+            explore(&format!("1 waker, {path:?}, {place:?}"), LoomRun::preemptions(5), model);
         }
     }
 }
