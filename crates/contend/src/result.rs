@@ -1,0 +1,550 @@
+//! Results: a summary object and tables of columns; `docs/results.md` is their reference.
+//!
+//! A stored result is a directory: `summary.json`, one `.arrow` file a table, and the scenario that made it with all
+//! its inputs (`scenario.toml`, `machine.toml`, `inputs/`). It holds no time of day, no path and no host: the same
+//! scenario gives the same bytes everywhere.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use contend_platform::Account;
+use contend_sim::host::{LockReport, Outcome, RunResult};
+use hdrhistogram::Histogram;
+use serde::Serialize;
+
+use crate::error::RunError;
+use crate::run::{Partial, write_error};
+use crate::scenario::{Input, Plan};
+use crate::table::Table;
+
+/// Version of the summary's keys and the tables' columns.
+pub const SCHEMA: u32 = 1;
+
+/// Locks listed in the summary; the table `locks` has all.
+const LOCKS_MAX: usize = 128;
+
+/// A finished run.
+#[derive(Clone, Debug)]
+pub struct Output {
+    /// The summary.
+    pub summary: Summary,
+    /// Tables by name, as Arrow IPC files.
+    pub tables: Vec<(&'static str, Vec<u8>)>,
+    /// Time the run took, in s. Not stored.
+    pub wall_s: f64,
+    /// CPU time the run took, in s. Not stored.
+    pub cpu_s: f64,
+    /// How it ended.
+    pub outcome: Outcome,
+    scenario_toml: String,
+    machine_toml: String,
+    inputs: Vec<Input>,
+}
+
+/// The summary object.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs, reason = "docs/results.md describes each key")]
+pub struct Summary {
+    pub schema: u32,
+    pub contend: &'static str,
+    pub outcome: &'static str,
+    pub outcome_detail: String,
+    pub machine: String,
+    pub policy: String,
+    pub algorithm: String,
+    pub workload: String,
+    pub seed: u64,
+    pub set: BTreeMap<String, String>,
+    pub cpus: u64,
+    pub virtual_s: f64,
+    pub virtual_ns: u64,
+    pub dispatches: u64,
+    pub events: u64,
+    pub trace_hash: String,
+    pub ledger_ns: Ordered<u64>,
+    pub lock_kinds: Vec<LockKind>,
+    pub locks: Vec<Lock>,
+    pub locks_used: u64,
+    pub wakeup_latency_us: Percentiles,
+    pub wakeups: Wakeups,
+    pub tasks: Tasks,
+    pub metrics: Metrics,
+    pub engine: EngineSummary,
+    pub recordings: Vec<String>,
+    pub features: Ordered<String>,
+}
+
+/// A JSON object whose keys keep their order.
+#[derive(Clone, Debug)]
+pub struct Ordered<V>(pub Vec<(String, V)>);
+
+impl<V> Ordered<V> {
+    /// The values, in order.
+    pub fn values(&self) -> impl Iterator<Item = &V> {
+        self.0.iter().map(|(_, v)| v)
+    }
+}
+
+impl<V: Serialize> Serialize for Ordered<V> {
+    fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.collect_map(self.0.iter().map(|(k, v)| (k, v)))
+    }
+}
+
+/// One lock.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs, reason = "docs/results.md describes each key")]
+pub struct Lock {
+    pub name: String,
+    pub kind: &'static str,
+    pub acquisitions: u64,
+    pub contended: u64,
+    pub wait_s: f64,
+    pub wait_max_us: f64,
+    pub hold_s: f64,
+}
+
+/// All locks of one kind.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs, reason = "docs/results.md describes each key")]
+pub struct LockKind {
+    pub kind: &'static str,
+    pub locks: u64,
+    pub acquisitions: u64,
+    pub contended: u64,
+    pub wait_s: f64,
+    pub hold_s: f64,
+}
+
+/// A distribution in the percentiles of schbench, in µs.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs, reason = "docs/results.md describes each key")]
+pub struct Percentiles {
+    pub count: u64,
+    pub mean: f64,
+    pub p50: f64,
+    pub p75: f64,
+    pub p90: f64,
+    pub p95: f64,
+    pub p99: f64,
+    #[serde(rename = "p99.5")]
+    pub p99_5: f64,
+    #[serde(rename = "p99.9")]
+    pub p99_9: f64,
+    pub max: f64,
+}
+
+/// Where wake-ups went.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs, reason = "docs/results.md describes each key")]
+pub struct Wakeups {
+    pub from_waker: Ordered<u64>,
+    pub from_previous: Ordered<u64>,
+    pub idle_searches: u64,
+    pub idle_searches_found: u64,
+    pub probes: u64,
+}
+
+/// Sums over all tasks.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs, reason = "docs/results.md describes each key")]
+pub struct Tasks {
+    pub count: u64,
+    pub exited: u64,
+    pub runtime_s: f64,
+    pub delay_s: f64,
+    pub switches: u64,
+    pub preempted: u64,
+    pub migrations: u64,
+}
+
+/// What programs reported.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs, reason = "docs/results.md describes each key")]
+pub struct Metrics {
+    pub counts: BTreeMap<&'static str, Rate>,
+    pub latencies_us: BTreeMap<&'static str, Percentiles>,
+}
+
+/// A count and its rate in virtual time.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs, reason = "docs/results.md describes each key")]
+pub struct Rate {
+    pub count: u64,
+    pub per_s: f64,
+}
+
+/// The engine's own counts.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs, reason = "docs/results.md describes each key")]
+pub struct EngineSummary {
+    pub ipis: u64,
+    pub interrupts: u64,
+    pub line_transfers: Ordered<u64>,
+}
+
+fn seconds(ns: u64) -> f64 {
+    ns as f64 / 1e9
+}
+
+fn percentiles(h: &Histogram<u64>) -> Percentiles {
+    let at = |q: f64| if h.is_empty() { 0.0 } else { h.value_at_quantile(q) as f64 / 1e3 };
+    Percentiles {
+        count: h.len(),
+        mean: h.mean() / 1e3,
+        p50: at(0.5),
+        p75: at(0.75),
+        p90: at(0.9),
+        p95: at(0.95),
+        p99: at(0.99),
+        p99_5: at(0.995),
+        p99_9: at(0.999),
+        max: h.max() as f64 / 1e3,
+    }
+}
+
+fn lock(l: &LockReport) -> Lock {
+    Lock {
+        name: l.name.clone(),
+        kind: l.kind,
+        acquisitions: l.stats.acquisitions,
+        contended: l.stats.contended,
+        wait_s: seconds(l.stats.wait_ns),
+        wait_max_us: l.stats.wait_ns_max as f64 / 1e3,
+        hold_s: seconds(l.stats.hold_ns),
+    }
+}
+
+fn lock_kinds(locks: &[LockReport]) -> Vec<LockKind> {
+    let mut kinds: BTreeMap<&'static str, (u64, u64, u64, u64, u64)> = BTreeMap::new();
+    for l in locks {
+        let k = kinds.entry(l.kind).or_default();
+        k.0 += 1;
+        k.1 += l.stats.acquisitions;
+        k.2 += l.stats.contended;
+        k.3 += l.stats.wait_ns;
+        k.4 += l.stats.hold_ns;
+    }
+    let row = |(kind, (locks, acquisitions, contended, wait, hold))| LockKind {
+        kind,
+        locks,
+        acquisitions,
+        contended,
+        wait_s: seconds(wait),
+        hold_s: seconds(hold),
+    };
+    kinds.into_iter().map(row).collect()
+}
+
+/// The output of a run; times taken are the caller's to add.
+pub(crate) fn summarise(
+    plan: &Plan,
+    r: &RunResult,
+    recordings: Vec<String>,
+    inputs: BTreeMap<String, Input>,
+) -> Output {
+    let topo = &plan.machine.topology;
+    let by_distance = |counts: &[u64]| {
+        Ordered(counts.iter().enumerate().map(|(d, n)| (topo.distance_name(d).to_string(), *n)).collect())
+    };
+    let virtual_s = seconds(r.virtual_ns);
+    let rate = |count: u64| Rate { count, per_s: if r.virtual_ns == 0 { 0.0 } else { count as f64 / virtual_s } };
+    let mut used: Vec<&LockReport> = r.locks.iter().filter(|l| l.stats.acquisitions > 0).collect();
+    let locks_used = used.len() as u64;
+    // Stable: locks of equal waits stay in the order of the run.
+    used.sort_by_key(|l| std::cmp::Reverse(l.stats.wait_ns));
+    let mut set: BTreeMap<String, String> =
+        plan.features_set().into_iter().map(|(k, v)| (k.to_string(), v)).collect();
+    set.extend(plan.machine_set.iter().map(|(k, v)| (format!("machine.{k}"), v.clone())));
+
+    let summary = Summary {
+        schema: SCHEMA,
+        contend: env!("CARGO_PKG_VERSION"),
+        outcome: r.outcome.name(),
+        outcome_detail: r.outcome.detail(),
+        machine: plan.machine_base.name.clone(),
+        policy: plan.preset.name.into(),
+        algorithm: plan.preset.policy.name(),
+        workload: plan.workload.kind().into(),
+        seed: plan.seed,
+        set,
+        cpus: r.cpus.len() as u64,
+        virtual_s,
+        virtual_ns: r.virtual_ns,
+        dispatches: r.dispatches,
+        events: r.counts.events,
+        trace_hash: format!("{:016x}", r.trace_hash),
+        ledger_ns: Ordered(std::iter::zip(Account::ALL, r.ledger()).map(|(a, ns)| (a.name().into(), ns)).collect()),
+        lock_kinds: lock_kinds(&r.locks),
+        locks: used.iter().take(LOCKS_MAX).map(|l| lock(l)).collect(),
+        locks_used,
+        wakeup_latency_us: percentiles(&r.observed.wakeup_latency),
+        wakeups: Wakeups {
+            from_waker: by_distance(&r.observed.wakeups_from_waker),
+            from_previous: by_distance(&r.observed.wakeups_from_prev),
+            idle_searches: r.observed.idle_searches,
+            idle_searches_found: r.observed.idle_searches_found,
+            probes: r.observed.probes,
+        },
+        tasks: Tasks {
+            count: r.tasks.len() as u64,
+            exited: r.tasks.iter().filter(|t| t.exited.is_some()).count() as u64,
+            runtime_s: seconds(r.tasks.iter().map(|t| t.run.sum_exec).sum()),
+            delay_s: seconds(r.tasks.iter().map(|t| t.run.wait_sum).sum()),
+            switches: r.tasks.iter().map(|t| t.run.switches).sum(),
+            preempted: r.tasks.iter().map(|t| t.run.preempted).sum(),
+            migrations: r.tasks.iter().map(|t| t.run.nr_migrations).sum(),
+        },
+        metrics: Metrics {
+            counts: r.metrics.counts.iter().map(|(name, n)| (*name, rate(*n))).collect(),
+            latencies_us: (r.metrics.latencies.iter()).map(|(n, s)| (*n, percentiles(&s.histogram))).collect(),
+        },
+        engine: EngineSummary {
+            ipis: r.counts.ipis,
+            interrupts: r.counts.interrupts,
+            line_transfers: by_distance(&r.transfers),
+        },
+        recordings,
+        features: Ordered(plan.features.list().into_iter().map(|f| (f.key.into(), f.value)).collect()),
+    };
+    let stored = inputs.iter().map(|(name, i)| (name.clone(), i.stored.clone())).collect();
+    Output {
+        tables: tables(plan, r),
+        summary,
+        wall_s: 0.0,
+        cpu_s: 0.0,
+        outcome: r.outcome.clone(),
+        scenario_toml: plan.resolved_toml(&stored),
+        machine_toml: plan.machine_base.to_toml(),
+        inputs: inputs.into_values().collect(),
+    }
+}
+
+/// The names of the tables, in the order of [`Output::tables`].
+pub const TABLES: &[&str] =
+    &["tasks", "cpus", "domains", "locks", "ledger", "latency", "metrics", "distances"];
+
+fn tables(plan: &Plan, r: &RunResult) -> Vec<(&'static str, Vec<u8>)> {
+    let all = [
+        tasks(r),
+        cpus(plan, r),
+        domains(r),
+        locks(r),
+        ledger(r),
+        latency(r),
+        metrics(r),
+        distances(plan, r),
+    ];
+    std::iter::zip(TABLES.iter().copied(), all.map(Table::to_ipc)).collect()
+}
+
+fn tasks(r: &RunResult) -> Table {
+    let t = || r.tasks.iter();
+    Table::default()
+        .u64("task", t().map(|t| t.id))
+        .words("name", t().map(|t| t.name.as_str()))
+        .i64("nice", t().map(|t| i64::from(t.nice)))
+        .u64("started_ns", t().map(|t| t.started))
+        .maybe_u64("exited_ns", t().map(|t| t.exited))
+        .u64("runtime_ns", t().map(|t| t.run.sum_exec))
+        .u64("switches", t().map(|t| t.run.switches))
+        .u64("avg_delay_ns", t().map(|t| t.run.wait_sum / t.run.waits.max(1)))
+        .u64("max_delay_ns", t().map(|t| t.run.wait_max))
+        .u64("max_delay_start_ns", t().map(|t| t.run.wait_max_at))
+        .u64("delay_ns", t().map(|t| t.run.wait_sum))
+        .u64("delays", t().map(|t| t.run.waits))
+        .u64("preempted", t().map(|t| t.run.preempted))
+        .u64("nr_migrations", t().map(|t| t.run.nr_migrations))
+        .u64("nr_wakeups", t().map(|t| t.wake.nr_wakeups))
+        .u64("nr_wakeups_sync", t().map(|t| t.wake.nr_wakeups_sync))
+        .u64("nr_wakeups_migrate", t().map(|t| t.wake.nr_wakeups_migrate))
+        .u64("nr_wakeups_local", t().map(|t| t.wake.nr_wakeups_local))
+        .u64("nr_wakeups_remote", t().map(|t| t.wake.nr_wakeups_remote))
+        .u64("nr_wakeups_affine", t().map(|t| t.wake.nr_wakeups_affine))
+        .u64("nr_wakeups_affine_attempts", t().map(|t| t.wake.nr_wakeups_affine_attempts))
+        .maybe_words("waits_for", t().map(|t| t.waits_for.clone()))
+}
+
+fn cpus(plan: &Plan, r: &RunResult) -> Table {
+    let topo = &plan.machine.topology;
+    let place = |f: &dyn Fn(contend_platform::CpuId) -> usize| -> Vec<u64> {
+        (0..r.cpus.len()).map(|i| f(contend_platform::CpuId(i as u16)) as u64).collect()
+    };
+    let c = || r.cpus.iter();
+    let mut table = Table::default()
+        .u64("cpu", 0..r.cpus.len() as u64)
+        .u64("core", place(&|c| topo.core_of(c)).into_iter())
+        .u64("llc", place(&|c| topo.llc_of(c)).into_iter())
+        .u64("node", place(&|c| topo.node_of(c)).into_iter())
+        .u64("yld_count", c().map(|c| c.stats.yld_count))
+        .u64("sched_count", c().map(|c| c.stats.sched_count))
+        .u64("sched_goidle", c().map(|c| c.stats.sched_goidle))
+        .u64("ttwu_count", c().map(|c| c.stats.ttwu_count))
+        .u64("ttwu_local", c().map(|c| c.stats.ttwu_local))
+        .u64("rq_cpu_time", c().map(|c| c.stats.rq_cpu_time))
+        .u64("run_delay", c().map(|c| c.stats.run_delay))
+        .u64("pcount", c().map(|c| c.stats.pcount));
+    for (i, account) in Account::ALL.iter().enumerate() {
+        table = table.u64(&format!("{}_ns", account.name()), c().map(|c| c.ledger[i]));
+    }
+    table
+}
+
+fn domains(r: &RunResult) -> Table {
+    // In the order of the report's arrays.
+    const IDLE: [&str; 3] = ["not_idle", "idle", "newly_idle"];
+    let rows: Vec<_> = (r.cpus.iter().enumerate())
+        .flat_map(|(cpu, c)| c.domains.iter().enumerate().map(move |(i, (level, stats))| (cpu, i, *level, stats)))
+        .flat_map(|(cpu, i, level, stats)| (0..3).map(move |k| (cpu as u64, i as u64, level, IDLE[k], stats[k])))
+        .collect();
+    let rows = || rows.iter();
+    Table::default()
+        .u64("cpu", rows().map(|r| r.0))
+        .u64("domain", rows().map(|r| r.1))
+        .words("level", rows().map(|r| r.2.name()))
+        .words("idle", rows().map(|r| r.3))
+        .u64("lb_count", rows().map(|r| r.4.lb_count))
+        .u64("lb_balanced", rows().map(|r| r.4.lb_balanced))
+        .u64("lb_failed", rows().map(|r| r.4.lb_failed))
+        .u64("lb_imbalance", rows().map(|r| r.4.lb_imbalance))
+        .u64("lb_gained", rows().map(|r| r.4.lb_gained))
+        .u64("lb_hot_gained", rows().map(|r| r.4.lb_hot_gained))
+        .u64("lb_nobusyq", rows().map(|r| r.4.lb_nobusyq))
+        .u64("lb_nobusyg", rows().map(|r| r.4.lb_nobusyg))
+        .u64("alb_count", rows().map(|r| r.4.alb_count))
+        .u64("alb_pushed", rows().map(|r| r.4.alb_pushed))
+}
+
+fn locks(r: &RunResult) -> Table {
+    let l = || r.locks.iter();
+    Table::default()
+        .words("name", l().map(|l| l.name.as_str()))
+        .words("kind", l().map(|l| l.kind))
+        .u64("acquisitions", l().map(|l| l.stats.acquisitions))
+        .u64("contended", l().map(|l| l.stats.contended))
+        .u64("wait_ns", l().map(|l| l.stats.wait_ns))
+        .u64("wait_max_ns", l().map(|l| l.stats.wait_ns_max))
+        .u64("hold_ns", l().map(|l| l.stats.hold_ns))
+}
+
+fn ledger(r: &RunResult) -> Table {
+    let ledger = r.ledger();
+    let total = ledger.iter().sum::<u64>().max(1) as f64;
+    Table::default()
+        .words("account", Account::ALL.iter().map(|a| a.name()))
+        .u64("ns", ledger.iter().copied())
+        .f64("share", ledger.iter().map(|ns| *ns as f64 / total))
+}
+
+fn latency(r: &RunResult) -> Table {
+    let mut rows: Vec<(String, u64, u64, u64)> = Vec::new();
+    let mut add = |name: &str, h: &Histogram<u64>| {
+        for v in h.iter_recorded() {
+            let value = v.value_iterated_to();
+            rows.push((name.into(), h.lowest_equivalent(value), h.highest_equivalent(value), v.count_at_value()));
+        }
+    };
+    add("wakeup", &r.observed.wakeup_latency);
+    r.metrics.latencies.iter().for_each(|(name, s)| add(name, &s.histogram));
+    let rows = || rows.iter();
+    Table::default()
+        .words("name", rows().map(|r| r.0.as_str()))
+        .u64("from_ns", rows().map(|r| r.1))
+        .u64("to_ns", rows().map(|r| r.2))
+        .u64("count", rows().map(|r| r.3))
+}
+
+fn metrics(r: &RunResult) -> Table {
+    let m = || r.metrics.counts.iter();
+    let virtual_s = seconds(r.virtual_ns.max(1));
+    Table::default()
+        .words("name", m().map(|(name, _)| *name))
+        .u64("count", m().map(|(_, n)| *n))
+        .f64("per_s", m().map(|(_, n)| *n as f64 / virtual_s))
+}
+
+fn distances(plan: &Plan, r: &RunResult) -> Table {
+    let topo = &plan.machine.topology;
+    let kinds = [
+        ("wakeup_from_waker", &r.observed.wakeups_from_waker),
+        ("wakeup_from_previous", &r.observed.wakeups_from_prev),
+        ("line_transfer", &r.transfers),
+    ];
+    let rows: Vec<_> = (kinds.iter())
+        .flat_map(|(what, counts)| counts.iter().enumerate().map(move |(d, n)| (*what, d, *n)))
+        .collect();
+    Table::default()
+        .words("what", rows.iter().map(|r| r.0))
+        .u64("distance", rows.iter().map(|r| r.1 as u64))
+        .words("name", rows.iter().map(|r| topo.distance_name(r.1)))
+        .u64("count", rows.iter().map(|r| r.2))
+}
+
+impl Output {
+    /// The summary as stored: one JSON object, a line break at the end.
+    pub fn summary_json(&self) -> String {
+        serde_json::to_string_pretty(&self.summary).expect("plain values") + "\n"
+    }
+
+    /// The scenario that makes this result again.
+    pub fn scenario_toml(&self) -> &str {
+        &self.scenario_toml
+    }
+
+    /// Store the result in the directory `dir`. It appears whole or not at all; a result that stands there is
+    /// replaced.
+    ///
+    /// # Errors
+    /// Something else stands there, or the system refuses.
+    pub fn write(&self, dir: &Path) -> Result<(), RunError> {
+        check_target(dir)?;
+        let partial = Partial::beside(dir);
+        let fail = |e: std::io::Error| write_error(dir, &e);
+        if let Some(parent) = dir.parent().filter(|p| !p.as_os_str().is_empty()) {
+            std::fs::create_dir_all(parent).map_err(fail)?;
+        }
+        std::fs::create_dir(&partial.0).map_err(fail)?;
+        let put = |name: &str, bytes: &[u8]| std::fs::write(partial.0.join(name), bytes).map_err(fail);
+        put("summary.json", self.summary_json().as_bytes())?;
+        put("scenario.toml", self.scenario_toml.as_bytes())?;
+        put("machine.toml", self.machine_toml.as_bytes())?;
+        for (name, bytes) in &self.tables {
+            put(&format!("{name}.arrow"), bytes)?;
+        }
+        if !self.inputs.is_empty() {
+            std::fs::create_dir(partial.0.join("inputs")).map_err(fail)?;
+        }
+        for input in &self.inputs {
+            put(&input.stored, &input.bytes)?;
+        }
+        if !dir.exists() {
+            return partial.publish(dir);
+        }
+        // A directory cannot replace one that is not empty: the old result steps aside, and back if that fails.
+        let old = Partial::beside(dir);
+        std::fs::rename(dir, &old.0).map_err(fail)?;
+        partial.publish(dir).inspect_err(|_| {
+            let _ = std::fs::rename(&old.0, dir);
+        })
+    }
+}
+
+/// Whether a result may be stored as `dir`: nothing stands there, or an empty directory, or a result.
+///
+/// # Errors
+/// Something else stands there.
+pub fn check_target(dir: &Path) -> Result<(), RunError> {
+    let refuse = |why: &str| Err(RunError::Write { file: dir.display().to_string(), why: why.into() });
+    if dir.file_name().is_none() {
+        return refuse("not the name of a new directory");
+    }
+    if !dir.exists() {
+        return Ok(());
+    }
+    if !dir.is_dir() {
+        return refuse("a file of this name exists; name a directory for the result");
+    }
+    let result = dir.join("summary.json").is_file() && dir.join("scenario.toml").is_file();
+    let empty = std::fs::read_dir(dir).is_ok_and(|mut d| d.next().is_none());
+    if result || empty { Ok(()) } else { refuse("the directory exists and is no result; name another or remove it") }
+}

@@ -1,0 +1,169 @@
+//! From a plan to a result.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Once;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use contend_sim::host::{EventSink, Limits, Outcome, Setup, Status, simulate};
+
+use crate::error::{RunError, ScenarioError};
+use crate::result::{Output, summarise};
+use crate::scenario::{Input, Plan};
+use crate::trace::TraceFile;
+
+/// What the caller wants besides the result.
+#[derive(Default)]
+pub struct RunOptions<'a> {
+    /// Write the scheduling events to this file: ftrace text if it ends in `.txt`, else Perfetto's format.
+    pub trace: Option<&'a Path>,
+    /// Called some times a second while the simulation runs; false ends it (outcome `interrupted`).
+    pub progress: Option<&'a mut dyn FnMut(Status) -> bool>,
+}
+
+/// Simulate. Nothing is written but the trace, and that only if the run was not interrupted.
+///
+/// # Errors
+/// The workload cannot be built on this machine, the trace cannot be written, or the system refuses memory. What
+/// happens inside the simulation, a panic of a policy included, is the result's outcome.
+pub fn run(plan: &Plan, options: RunOptions<'_>) -> Result<Output, RunError> {
+    let wall = Instant::now();
+    let cpu = thread_cpu_s();
+    let inputs = RefCell::new(Inputs::default());
+    let cpus = plan.machine.topology.nr_cpus();
+    let (workload, recordings) = plan
+        .workload
+        .build_with_reports(cpus, &|name| {
+            let bytes = plan.read_input(name)?;
+            inputs.borrow_mut().add(name, &bytes);
+            Ok(bytes)
+        })
+        .map_err(ScenarioError::from)?;
+    let inputs = inputs.into_inner();
+
+    let limits = Limits { horizon: plan.horizon_ns.unwrap_or(Limits::default().horizon), stall: plan.stall_ns };
+    let mut trace = None;
+    let mut sink: Option<Box<dyn EventSink>> = None;
+    if let Some(path) = options.trace {
+        let partial = Partial::beside(path);
+        let writer = TraceFile::create(&partial.0, path, cpus).map_err(|e| write_error(path, &e))?;
+        sink = Some(Box::new(writer));
+        trace = Some((partial, path));
+    }
+    let setup = Setup {
+        machine: plan.machine.clone(),
+        features: plan.features.clone(),
+        workload,
+        seed: plan.seed,
+        limits,
+    };
+    let mut go_on = |_: Status| true;
+    let progress = options.progress.unwrap_or(&mut go_on);
+    let result = quietly(|| simulate(plan.preset.policy, setup, sink, progress));
+    let result = match (result, &trace) {
+        (Ok(result), _) => result,
+        (Err(e), Some((_, path))) => return Err(write_error(path, &e)),
+        (Err(e), None) => return Err(RunError::Resources(e)),
+    };
+    if let Some((partial, path)) = trace
+        && result.outcome != Outcome::Interrupted
+    {
+        partial.publish(path)?;
+    }
+    let recordings = recordings.iter().map(ToString::to_string).collect();
+    let mut output = summarise(plan, &result, recordings, inputs.0);
+    output.wall_s = wall.elapsed().as_secs_f64();
+    output.cpu_s = thread_cpu_s() - cpu;
+    Ok(output)
+}
+
+/// CPU time of the calling thread, in seconds.
+fn thread_cpu_s() -> f64 {
+    let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `t` is a valid timespec to write to.
+    let failed = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut t) };
+    assert_eq!(failed, 0, "Linux has a clock of the thread's CPU time");
+    t.tv_sec as f64 + t.tv_nsec as f64 / 1e9
+}
+
+/// Files a workload was made from, as the result will keep them.
+#[derive(Default)]
+struct Inputs(BTreeMap<String, Input>);
+
+impl Inputs {
+    /// `inputs/NAME`; where two files have one name, the later gets a number before it.
+    fn add(&mut self, name: &str, bytes: &[u8]) {
+        if self.0.contains_key(name) {
+            return;
+        }
+        let own = Path::new(name).file_name().map_or("input".into(), |n| n.to_string_lossy().into_owned());
+        let taken = |stored: &str, all: &BTreeMap<String, Input>| all.values().any(|i| i.stored == stored);
+        let mut stored = format!("inputs/{own}");
+        let mut n = 2;
+        while taken(&stored, &self.0) {
+            stored = format!("inputs/{n}-{own}");
+            n += 1;
+        }
+        self.0.insert(name.into(), Input { stored, bytes: bytes.to_vec() });
+    }
+}
+
+thread_local! {
+    static SIMULATING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Panics within a simulation are outcomes: they are reported once, with the replay command, and not by the default
+/// hook in the middle of the output. Panics of other threads are none of ours.
+fn quietly<R>(f: impl FnOnce() -> R) -> R {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            if !SIMULATING.get() {
+                before(info);
+            }
+        }));
+    });
+    struct Reset;
+    impl Drop for Reset {
+        fn drop(&mut self) {
+            SIMULATING.set(false);
+        }
+    }
+    SIMULATING.set(true);
+    let _reset = Reset;
+    f()
+}
+
+pub(crate) fn write_error(path: &Path, e: &std::io::Error) -> RunError {
+    RunError::Write { file: path.display().to_string(), why: e.to_string() }
+}
+
+/// A file or directory in the making, beside the place where it will stand; removed unless published.
+pub(crate) struct Partial(pub PathBuf);
+
+impl Partial {
+    pub fn beside(target: &Path) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let n = NEXT.fetch_add(1, Ordering::Relaxed);
+        let own = target.file_name().map_or("result".into(), |n| n.to_string_lossy().into_owned());
+        Partial(target.with_file_name(format!(".{own}.partial-{}-{n}", std::process::id())))
+    }
+
+    /// Put it in its place in one step.
+    pub fn publish(self, target: &Path) -> Result<(), RunError> {
+        std::fs::rename(&self.0, target).map_err(|e| write_error(target, &e))
+    }
+}
+
+impl Drop for Partial {
+    fn drop(&mut self) {
+        if self.0.is_dir() {
+            let _ = std::fs::remove_dir_all(&self.0);
+        } else {
+            let _ = std::fs::remove_file(&self.0);
+        }
+    }
+}

@@ -1,0 +1,644 @@
+//! Scenarios: everything that determines a result, in one file.
+//!
+//! ```toml
+//! machine = "intel-2s-44c-88t"        # name, path of a machine file, or synthetic such as 2n2l8c2t
+//! policy = "linux-6.18"               # a preset; `contend list presets`
+//! seed = 1
+//! horizon_s = 20                      # optional: the run ends here even if tasks live
+//!
+//! [set]                               # optional: features, and costs of the machine
+//! wake_path = "remote-lock"
+//! machine.lines.llc = 40
+//!
+//! [workload]
+//! kind = "hackbench"
+//! groups = 16
+//! ```
+//!
+//! A [`Scenario`] is what a file says plus the command line's overrides; [`Scenario::plan`] checks it and looks
+//! everything up. rt-app files and recordings stand for scenarios of their own ([`Scenario::from_path`]).
+
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use contend_machine::{Machine, MachineError};
+use contend_sched::features::{Features, Preset};
+use contend_workload::WorkloadSpec;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use crate::error::{At, ScenarioError};
+use crate::names::did_you_mean;
+
+type Result<T> = std::result::Result<T, ScenarioError>;
+
+/// The largest scenario file that is read.
+pub const FILE_BYTES_MAX: u64 = 1 << 20;
+/// The largest workload file (rt-app file or recording) that is read.
+pub const INPUT_BYTES_MAX: u64 = 4 << 30;
+/// Policy of a scenario that names none.
+pub const POLICY_DEFAULT: &str = "linux-6.18";
+/// Machine of an rt-app file that is run without a scenario.
+pub const MACHINE_RTAPP: &str = "1n1l8c1t";
+/// Seed of a scenario that names none.
+pub const SEED_DEFAULT: u64 = 1;
+/// The longest horizon and stall limit: 11 days.
+const SECONDS_MAX: f64 = 1e6;
+/// Bound on the wait of a runnable task, unless the scenario says another.
+const STALL_NS_DEFAULT: u64 = 30_000_000_000;
+
+const KEYS: &[&str] = &["machine", "policy", "seed", "horizon_s", "horizon_ns", "stall_s", "set", "workload"];
+
+/// A value and where it was given.
+#[derive(Clone, Debug)]
+struct Given<T> {
+    at: At,
+    value: T,
+}
+
+/// What is to be simulated, as it was asked for.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    file: String,
+    /// Paths inside the scenario are relative to this.
+    base: PathBuf,
+    machine: Option<Given<String>>,
+    policy: Given<String>,
+    seed: u64,
+    horizon_ns: Option<u64>,
+    stall_ns: u64,
+    set: BTreeMap<String, Given<String>>,
+    workload: Option<WorkloadSpec>,
+}
+
+/// A scenario with everything looked up: ready to run.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Name of the scenario's file, for messages.
+    pub file: String,
+    /// The machine before overrides.
+    pub machine_base: Machine,
+    /// The machine.
+    pub machine: Machine,
+    /// Where policy and features start from.
+    pub preset: Preset,
+    /// The features.
+    pub features: Features,
+    /// Seed.
+    pub seed: u64,
+    /// End of the run, in ns.
+    pub horizon_ns: Option<u64>,
+    /// A runnable task that waits longer is a stall, in ns.
+    pub stall_ns: u64,
+    /// Overrides of machine costs, without the leading `machine.`.
+    pub machine_set: BTreeMap<String, String>,
+    /// What runs.
+    pub workload: WorkloadSpec,
+    base: PathBuf,
+}
+
+/// A file that a workload was made from, as the result keeps it.
+#[derive(Clone, Debug)]
+pub struct Input {
+    /// Path relative to the result's directory.
+    pub stored: String,
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+}
+
+impl Scenario {
+    fn empty(file: &str, base: &Path) -> Self {
+        let at = At { file: "the default".into(), line: 0, key: "policy".into() };
+        Scenario {
+            file: file.into(),
+            base: base.into(),
+            machine: None,
+            policy: Given { at, value: POLICY_DEFAULT.into() },
+            seed: SEED_DEFAULT,
+            horizon_ns: None,
+            stall_ns: STALL_NS_DEFAULT,
+            set: BTreeMap::new(),
+            workload: None,
+        }
+    }
+
+    /// From a file: a scenario (`.toml`), a result's directory, an rt-app file (JSON), or a recording (ftrace or
+    /// `perf script` text, also `.gz`). The last two are scenarios of their own: a recording runs on
+    /// one node with as many CPUs as it was made on, an rt-app file on [`MACHINE_RTAPP`].
+    ///
+    /// # Errors
+    /// The file cannot be read, or is not right.
+    pub fn from_path(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        let name = path.display().to_string();
+        let read_error = |e: std::io::Error| ScenarioError::Read { file: name.clone(), why: why(&e) };
+        if path.is_dir() {
+            let inner = path.join("scenario.toml");
+            if inner.is_file() {
+                return Self::from_path(inner);
+            }
+            let found = "a directory, and no result of a run (scenario.toml is missing)".into();
+            let right = "name a scenario (.toml), an rt-app file (.json), a recording or a result's directory".into();
+            return Err(ScenarioError::WrongKind { file: name, found, right });
+        }
+        let mut file = std::fs::File::open(path).map_err(read_error)?;
+        let base = path.parent().unwrap_or(Path::new(""));
+        if path.extension().is_some_and(|e| e == "toml") {
+            let mut bytes = Vec::new();
+            file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(read_error)?;
+            if bytes.len() as u64 > FILE_BYTES_MAX {
+                return Err(ScenarioError::TooLarge { file: name, max: FILE_BYTES_MAX, what: "a scenario" });
+            }
+            let text = String::from_utf8(bytes).map_err(|e| ScenarioError::Syntax {
+                file: name.clone(),
+                line: 1 + e.as_bytes()[..e.utf8_error().valid_up_to()].iter().filter(|&&b| b == b'\n').count(),
+                why: "not UTF-8 text".into(),
+            })?;
+            return Self::parse(&text, &name, base);
+        }
+        let mut head = Vec::new();
+        (&mut file).take(4096).read_to_end(&mut head).map_err(read_error)?;
+        if head.is_empty() {
+            let right = "name a scenario (.toml), an rt-app file (.json) or a recording".into();
+            return Err(ScenarioError::WrongKind { file: name, found: "the file is empty".into(), right });
+        }
+        let text = head.trim_ascii_start();
+        let json = path.extension().is_some_and(|e| e == "json")
+            || text.starts_with(b"{")
+            || text.starts_with(b"/*")
+            || text.starts_with(b"//");
+        let mut scenario = Self::empty(&name, base);
+        let own = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+        let machine = if json {
+            scenario.workload = Some(file_workload("rt-app", &own));
+            MACHINE_RTAPP.to_string()
+        } else {
+            let cpus = recorded_cpus(path)?;
+            scenario.workload = Some(file_workload("recording", &own));
+            format!("1n1l{cpus}c1t")
+        };
+        let at = At { file: name, line: 0, key: "machine".into() };
+        scenario.machine = Some(Given { at, value: machine });
+        Ok(scenario)
+    }
+
+    /// From the text of a scenario; `file` is its name in messages, `base` the directory its paths are relative to.
+    ///
+    /// # Errors
+    /// Not TOML, unknown keys, values of the wrong type.
+    pub fn parse(text: &str, file: &str, base: &Path) -> Result<Self> {
+        Source { text, file, lines: true }.scenario(base)
+    }
+
+    /// From a JSON object with the keys of a scenario; paths are relative to `base`.
+    ///
+    /// # Errors
+    /// As for [`Scenario::parse`].
+    pub fn from_json(json: &str, base: &Path) -> Result<Self> {
+        let file = "scenario";
+        let wrong = |why: String| ScenarioError::Syntax { file: file.into(), line: 0, why };
+        let value: serde_json::Value = serde_json::from_str(json).map_err(|e| wrong(e.to_string()))?;
+        let text = toml::to_string(&value).map_err(|e| wrong(e.to_string()))?;
+        Source { text: &text, file, lines: false }.scenario(base)
+    }
+
+    /// Run on another machine; a path is relative to the working directory.
+    pub fn set_machine(&mut self, name: &str) {
+        let at = At { file: "--machine".into(), line: 0, key: String::new() };
+        let value = if name.ends_with(".toml") {
+            std::path::absolute(name).map_or_else(|_| name.into(), |p| p.to_string_lossy().into_owned())
+        } else {
+            name.into()
+        };
+        self.machine = Some(Given { at, value });
+    }
+
+    /// Run under another preset.
+    pub fn set_policy(&mut self, name: &str) {
+        let at = At { file: "--policy".into(), line: 0, key: String::new() };
+        self.policy = Given { at, value: name.into() };
+    }
+
+    /// Another seed.
+    pub fn set_seed(&mut self, seed: u64) {
+        self.seed = seed;
+    }
+
+    /// Another end of the run.
+    ///
+    /// # Errors
+    /// Not a positive number of seconds.
+    pub fn set_horizon_s(&mut self, seconds: f64) -> Result<()> {
+        let at = At { file: "--horizon".into(), line: 0, key: String::new() };
+        self.horizon_ns = Some(seconds_ns(seconds, at)?);
+        Ok(())
+    }
+
+    /// `--set KEY=VALUE`: a feature, `machine.COST`, or `workload.KEY`.
+    ///
+    /// # Errors
+    /// A key of the workload that is not right. Features and costs are looked at by [`Scenario::plan`], because
+    /// policy and machine may still change.
+    pub fn set(&mut self, key: &str, value: &str) -> Result<()> {
+        let at = At { file: "--set".into(), line: 0, key: String::new() };
+        if let Some(rest) = key.strip_prefix("workload.") {
+            let workload = self.workload.get_or_insert_default();
+            return workload.set(rest, value).map_err(|e| workload_error(e, at, |_| 0));
+        }
+        self.set.insert(key.into(), Given { at, value: value.into() });
+        Ok(())
+    }
+
+    /// Check everything and look it up.
+    ///
+    /// # Errors
+    /// Unknown machine, policy or feature; a machine file that is not right; features that contradict each other.
+    pub fn plan(&self) -> Result<Plan> {
+        let Some(machine) = &self.machine else {
+            let at = At { file: self.file.clone(), line: 0, key: "machine".into() };
+            let right = "write machine = \"...\", or give --machine; `contend list machines` lists them".into();
+            return Err(ScenarioError::MissingKey { at, right });
+        };
+        let Some(workload) = &self.workload else {
+            let at = At { file: self.file.clone(), line: 0, key: "workload".into() };
+            let right = "write a table [workload] with kind = \"...\"; `contend list workloads` lists them".into();
+            return Err(ScenarioError::MissingKey { at, right });
+        };
+        let machine_error = |source| ScenarioError::Machine { at: machine.at.clone(), source };
+        let path = if machine.value.ends_with(".toml") && !is_shipped(&machine.value) {
+            self.base.join(&machine.value).to_string_lossy().into_owned()
+        } else {
+            machine.value.clone()
+        };
+        let machine_base = Machine::load(&path).map_err(|e| match e {
+            // The message already begins with the machine file's name.
+            MachineError::UnknownMachine { .. } | MachineError::Synthetic { .. } => machine_error(e),
+            e => ScenarioError::Machine { at: At { key: String::new(), ..machine.at.clone() }, source: e },
+        })?;
+
+        let Some(preset) = Preset::find(&self.policy.value) else {
+            let all = Preset::all();
+            let known = all.iter().map(|p| p.name).chain(["cfs", "eevdf", "linux"]);
+            let right = did_you_mean(&self.policy.value, known, "`contend list presets` lists them");
+            return Err(ScenarioError::UnknownPolicy {
+                at: self.policy.at.clone(),
+                name: self.policy.value.clone(),
+                right,
+            });
+        };
+        let mut features = preset.features.clone();
+        let mut changed = machine_base.clone();
+        let mut machine_set = BTreeMap::new();
+        let mut last = None;
+        for (key, given) in &self.set {
+            if let Some(cost) = key.strip_prefix("machine.") {
+                changed
+                    .set(cost, &given.value)
+                    .map_err(|source| ScenarioError::Machine { at: set_at(&given.at), source: unprefixed(source) })?;
+                machine_set.insert(cost.to_string(), given.value.clone());
+            } else {
+                features
+                    .set(key, &given.value)
+                    .map_err(|source| ScenarioError::Feature { at: set_at(&given.at), source })?;
+                last = Some(&given.at);
+            }
+        }
+        features.validate().map_err(|source| {
+            let at = self.set.get(&source.key).map(|g| &g.at).or(last);
+            let at = at.map_or(At { file: self.file.clone(), line: 0, key: String::new() }, set_at);
+            ScenarioError::Feature { at, source }
+        })?;
+        Ok(Plan {
+            file: self.file.clone(),
+            machine_base,
+            machine: changed,
+            preset,
+            features,
+            seed: self.seed,
+            horizon_ns: self.horizon_ns,
+            stall_ns: self.stall_ns,
+            machine_set,
+            workload: workload.clone(),
+            base: self.base.clone(),
+        })
+    }
+}
+
+/// Where an override was given, without the key: the message that follows names it.
+fn set_at(at: &At) -> At {
+    At { key: String::new(), ..at.clone() }
+}
+
+/// A machine error of an override, without its own `--set`.
+fn unprefixed(mut e: MachineError) -> MachineError {
+    if let MachineError::UnknownKey { at, .. }
+    | MachineError::WrongType { at, .. }
+    | MachineError::OutOfRange { at, .. }
+    | MachineError::Length { at, .. }
+    | MachineError::Band { at, .. } = &mut e
+    {
+        at.file = "machine".into();
+    }
+    e
+}
+
+fn is_shipped(name: &str) -> bool {
+    Machine::shipped().iter().any(|(n, _)| *n == name)
+}
+
+/// The operating system's reason in plain words.
+fn why(e: &std::io::Error) -> String {
+    match e.kind() {
+        std::io::ErrorKind::NotFound => "no such file".into(),
+        std::io::ErrorKind::PermissionDenied => "permission denied".into(),
+        _ => e.to_string(),
+    }
+}
+
+/// A workload of the kind that is a file.
+fn file_workload(kind: &str, file: &str) -> WorkloadSpec {
+    let table = format!("workload = {{ kind = {}, file = {} }}", quoted(kind), quoted(file));
+    let root = DeTable::parse(&table).expect("quoted strings are valid TOML");
+    WorkloadSpec::from_toml(&root.get_ref()["workload"]).expect("a workload kind that takes a file")
+}
+
+fn quoted(text: &str) -> String {
+    toml::Value::String(text.into()).to_string()
+}
+
+/// How many CPUs a recording was made on.
+fn recorded_cpus(path: &Path) -> Result<usize> {
+    let name = path.display().to_string();
+    let mut reader = contend_trace::open(path)?;
+    for event in &mut reader {
+        event?;
+    }
+    let report = reader.report();
+    let seen = report.cpus.iter().max().map_or(0, |&c| c as usize + 1);
+    let cpus = seen.max(report.cpus_declared.unwrap_or(0) as usize);
+    if !(1..=contend_platform::CpuId::MAX_CPUS).contains(&cpus) {
+        let right = format!("1 to {} can be simulated", contend_platform::CpuId::MAX_CPUS);
+        return Err(ScenarioError::WrongKind { file: name, found: format!("a recording of {cpus} CPUs"), right });
+    }
+    Ok(cpus)
+}
+
+fn seconds_ns(seconds: f64, at: At) -> Result<u64> {
+    if !(1e-9..=SECONDS_MAX).contains(&seconds) {
+        let right = "a number of seconds above 0, at most 1,000,000".into();
+        return Err(ScenarioError::Value { at, found: seconds.to_string(), right });
+    }
+    Ok((seconds * 1e9).round() as u64)
+}
+
+fn workload_error(
+    e: contend_workload::SpecError,
+    at: At,
+    line: impl FnOnce(std::ops::Range<usize>) -> usize,
+) -> ScenarioError {
+    let line = e.span.clone().map_or(at.line, line);
+    ScenarioError::WorkloadKey { at: At { line, key: String::new(), ..at }, source: e }
+}
+
+/// A value of TOML in words, shortened.
+fn found(v: &DeValue<'_>) -> String {
+    let short = |s: &str| match s.char_indices().nth(60) {
+        Some((i, _)) => format!("{}...", &s[..i]),
+        None => s.to_string(),
+    };
+    match v {
+        DeValue::String(s) => format!("\"{}\"", short(s)),
+        DeValue::Integer(i) => i.to_string(),
+        DeValue::Float(f) => f.to_string(),
+        DeValue::Boolean(b) => b.to_string(),
+        DeValue::Datetime(d) => d.to_string(),
+        DeValue::Array(_) => "an array".into(),
+        DeValue::Table(_) => "a table".into(),
+    }
+}
+
+/// A scenario's text.
+struct Source<'a> {
+    text: &'a str,
+    file: &'a str,
+    /// Line numbers mean something to the user.
+    lines: bool,
+}
+
+impl Source<'_> {
+    fn line(&self, offset: usize) -> usize {
+        if !self.lines {
+            return 0;
+        }
+        1 + self.text.as_bytes().iter().take(offset).filter(|&&b| b == b'\n').count()
+    }
+
+    fn at<T>(&self, here: &Spanned<T>, key: &str) -> At {
+        At { file: self.file.into(), line: self.line(here.span().start), key: key.into() }
+    }
+
+    fn wrong<T>(&self, v: &Spanned<DeValue<'_>>, key: &str, right: &str) -> Result<T> {
+        Err(ScenarioError::Value { at: self.at(v, key), found: found(v.get_ref()), right: right.into() })
+    }
+
+    fn string(&self, v: &Spanned<DeValue<'_>>, key: &str, right: &str) -> Result<Given<String>> {
+        match v.get_ref().as_str() {
+            Some(s) => Ok(Given { at: self.at(v, key), value: s.into() }),
+            None => self.wrong(v, key, right),
+        }
+    }
+
+    fn integer(&self, v: &Spanned<DeValue<'_>>, key: &str, max: u64) -> Result<u64> {
+        let n = v.get_ref().as_integer().and_then(|i| u64::from_str_radix(i.as_str(), i.radix()).ok());
+        match n.filter(|n| *n <= max) {
+            Some(n) => Ok(n),
+            None => self.wrong(v, key, &format!("a whole number from 0 to {max}")),
+        }
+    }
+
+    fn seconds(&self, v: &Spanned<DeValue<'_>>, key: &str) -> Result<u64> {
+        let number = match v.get_ref() {
+            DeValue::Integer(i) => i.as_str().parse::<f64>().ok(),
+            DeValue::Float(f) => f.as_str().parse::<f64>().ok(),
+            _ => None,
+        };
+        match number {
+            Some(s) => seconds_ns(s, self.at(v, key)),
+            None => self.wrong(v, key, "a number of seconds above 0, at most 1,000,000"),
+        }
+    }
+
+    fn scenario(&self, base: &Path) -> Result<Scenario> {
+        let root = DeTable::parse(self.text).map_err(|e| ScenarioError::Syntax {
+            file: self.file.into(),
+            line: self.line(e.span().map_or(self.text.len(), |s| s.start)),
+            why: e.message().trim().replace('\n', "; "),
+        })?;
+        let root = root.get_ref();
+        if root.get("topology").is_some() && root.get("workload").is_none() {
+            return Err(ScenarioError::WrongKind {
+                file: self.file.into(),
+                found: "a machine file".into(),
+                right: "name it in a scenario's key machine, or give it to --machine".into(),
+            });
+        }
+        let first =
+            root.keys().filter(|k| !KEYS.contains(&k.get_ref().as_ref())).min_by_key(|k| k.span().start);
+        if let Some(key) = first {
+            let name = key.get_ref().as_ref();
+            let right =
+                did_you_mean(name, KEYS.iter().copied(), format!("keys of a scenario are {}", KEYS.join(", ")));
+            return Err(ScenarioError::UnknownKey { at: self.at(key, name), right });
+        }
+        let mut s = Scenario::empty(self.file, base);
+        if let Some(v) = root.get("machine") {
+            s.machine = Some(self.string(v, "machine", "a name, a path ending in .toml, or a specification like 2n2l8c2t")?);
+        }
+        if let Some(v) = root.get("policy") {
+            s.policy = self.string(v, "policy", "the name of a preset; `contend list presets` lists them")?;
+        }
+        if let Some(v) = root.get("seed") {
+            s.seed = self.integer(v, "seed", i64::MAX as u64)?;
+        }
+        match (root.get("horizon_s"), root.get("horizon_ns")) {
+            (Some(_), Some(v)) => return self.wrong(v, "horizon_ns", "left out: horizon_s is given too"),
+            (Some(v), None) => s.horizon_ns = Some(self.seconds(v, "horizon_s")?),
+            (None, Some(v)) => {
+                s.horizon_ns = Some(self.integer(v, "horizon_ns", (SECONDS_MAX * 1e9) as u64)?);
+                if s.horizon_ns == Some(0) {
+                    return self.wrong(v, "horizon_ns", "above 0");
+                }
+            }
+            (None, None) => {}
+        }
+        if let Some(v) = root.get("stall_s") {
+            s.stall_ns = self.seconds(v, "stall_s")?;
+        }
+        if let Some(v) = root.get("set") {
+            let Some(table) = v.get_ref().as_table() else {
+                return self.wrong(v, "set", "a table of features and machine costs");
+            };
+            self.sets(table, "", &mut s.set)?;
+        }
+        if let Some(v) = root.get("workload") {
+            let at = At { file: self.file.into(), line: 0, key: String::new() };
+            let spec = WorkloadSpec::from_toml(v)
+                .map_err(|e| workload_error(e, at, |span| self.line(span.start)))?;
+            s.workload = Some(spec);
+        }
+        Ok(s)
+    }
+
+    /// The table `[set]`: nested tables are dotted keys.
+    fn sets(&self, table: &DeTable<'_>, path: &str, out: &mut BTreeMap<String, Given<String>>) -> Result<()> {
+        for (key, v) in table.iter() {
+            let name = key.get_ref().as_ref();
+            let full = if path.is_empty() { name.to_string() } else { format!("{path}.{name}") };
+            let value = match v.get_ref() {
+                DeValue::Table(inner) => {
+                    self.sets(inner, &full, out)?;
+                    continue;
+                }
+                DeValue::Array(list) => {
+                    let parts: Option<Vec<String>> =
+                        list.iter().map(|v| v.get_ref().as_integer().map(|i| i.as_str().to_string())).collect();
+                    match parts {
+                        Some(parts) => parts.join(","),
+                        None => return self.wrong(v, &format!("set.{full}"), "numbers"),
+                    }
+                }
+                DeValue::String(s) => s.to_string(),
+                DeValue::Integer(i) => i.as_str().to_string(),
+                DeValue::Float(f) => f.as_str().to_string(),
+                DeValue::Boolean(b) => b.to_string(),
+                DeValue::Datetime(_) => return self.wrong(v, &format!("set.{full}"), "a word, a number or a boolean"),
+            };
+            if full.starts_with("workload.") {
+                let right = "written in the table [workload]".to_string();
+                return Err(ScenarioError::Value { at: self.at(key, &format!("set.{full}")), found: value, right });
+            }
+            out.insert(full, Given { at: self.at(key, ""), value });
+        }
+        Ok(())
+    }
+}
+
+impl Plan {
+    /// Read a file that the workload names.
+    ///
+    /// # Errors
+    /// The system's, or the file is larger than [`INPUT_BYTES_MAX`].
+    pub fn read_input(&self, name: &str) -> std::io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        let mut file = std::fs::File::open(self.base.join(name))?.take(INPUT_BYTES_MAX + 1);
+        file.read_to_end(&mut bytes)?;
+        if bytes.len() as u64 > INPUT_BYTES_MAX {
+            return Err(std::io::Error::other(format!("larger than {INPUT_BYTES_MAX} bytes")));
+        }
+        Ok(bytes)
+    }
+
+    /// Features that differ from the preset's.
+    pub fn features_set(&self) -> Vec<(&'static str, String)> {
+        let preset = self.preset.features.list();
+        let ours = self.features.list();
+        std::iter::zip(ours, preset).filter(|(a, b)| a.value != b.value).map(|(a, _)| (a.key, a.value)).collect()
+    }
+
+    /// The complete scenario that makes the same result again: all choices written out, paths relative to the result's
+    /// directory. `inputs` maps the workload's file names to the stored ones.
+    pub fn resolved_toml(&self, inputs: &BTreeMap<String, String>) -> String {
+        let mut text = format!(
+            "# contend {}: everything that made this result. `contend run scenario.toml` makes it again.\n\
+             machine = \"machine.toml\" # {}\npolicy = {}\nseed = {}\n",
+            env!("CARGO_PKG_VERSION"),
+            self.machine_base.name,
+            quoted(self.preset.name),
+            self.seed
+        );
+        let mut time = |key: &str, ns: u64| {
+            if ns.is_multiple_of(1_000_000_000) {
+                text += &format!("{key}_s = {}\n", ns / 1_000_000_000);
+            } else if key == "stall" {
+                text += &format!("{key}_s = {:?}\n", ns as f64 / 1e9);
+            } else {
+                text += &format!("{key}_ns = {ns}\n");
+            }
+        };
+        self.horizon_ns.into_iter().for_each(|ns| time("horizon", ns));
+        if self.stall_ns != STALL_NS_DEFAULT {
+            time("stall", self.stall_ns);
+        }
+        let features = self.features_set();
+        if !features.is_empty() || !self.machine_set.is_empty() {
+            text += "\n[set]\n";
+            for (key, value) in features {
+                let plain = value == "true" || value == "false" || value.parse::<u64>().is_ok();
+                text += &format!("{key} = {}\n", if plain { value } else { quoted(&value) });
+            }
+            for (key, value) in &self.machine_set {
+                text += &format!("\"machine.{key}\" = {}\n", quoted(value));
+            }
+        }
+        let mut workload = self.workload.clone();
+        for_each_file(&mut workload, &mut |file| {
+            if let Some(stored) = inputs.get(file) {
+                *file = stored.clone();
+            }
+        });
+        let mut root = toml::Table::new();
+        root.insert("workload".into(), toml::Value::Table(workload.to_toml()));
+        text + "\n" + &toml::to_string(&root).expect("a table of plain values")
+    }
+}
+
+/// Every file that a workload names.
+fn for_each_file(spec: &mut WorkloadSpec, f: &mut dyn FnMut(&mut String)) {
+    match spec {
+        WorkloadSpec::RtApp(s) => f(&mut s.file),
+        WorkloadSpec::Recording(s) => f(&mut s.file),
+        WorkloadSpec::Mix(mix) => mix.parts.iter_mut().for_each(|p| for_each_file(p, f)),
+        _ => {}
+    }
+}
