@@ -61,6 +61,10 @@ fn wake_protocol() {
             let model = OnLoom::new(2, Path::Queue, Place::Waker);
             LoomRun::preemptions(2).check_as(model, move |p| Mutated::new(p, m.clone()))
         }),
+        ("loom, delayed dequeue", |m| {
+            let model = OnLoom::delayed(1, Path::Queue, Place::Waker);
+            LoomRun::preemptions(2).check_as(model, move |p| Mutated::new(p, m.clone()))
+        }),
         ("shuttle, 4 wakers", |m| {
             let model = OnShuttle::new(4, Path::Queue, Place::Waker);
             ShuttleRun::random(500).check_as(model, move |p| Mutated::new(p, m.clone()))

@@ -40,6 +40,22 @@ fn loom_1_waker_polling() {
 }
 
 #[test]
+fn loom_1_waker_delayed_dequeue() {
+    everywhere(|path, place| {
+        let what = format!("1 waker, {path:?}, {place:?}");
+        passes(&what, LoomRun::preemptions(3).check(Wakeup::<Tas<Loom>>::delayed(1, path, place)));
+    });
+}
+
+#[test]
+fn loom_2_wakers_delayed_dequeue() {
+    everywhere(|path, place| {
+        let what = format!("2 wakers, {path:?}, {place:?}");
+        passes(&what, LoomRun::preemptions(1).check(Wakeup::<Tas<Loom>>::delayed(2, path, place)));
+    });
+}
+
+#[test]
 fn loom_2_wakers() {
     everywhere(|path, place| {
         let what = format!("2 wakers, {path:?}, {place:?}");
@@ -52,6 +68,8 @@ fn shuttle() {
     everywhere(|path, place| {
         passes("random", ShuttleRun::random(1_000).check(Wakeup::<Tas<Shuttle>>::new(3, path, place)));
         passes("random, polling", ShuttleRun::random(500).check(Wakeup::<Mcs<Shuttle>>::polling(4, path, place)));
+        passes("delayed", ShuttleRun::random(1_000).check(Wakeup::<Tas<Shuttle>>::delayed(3, path, place)));
+        passes("delayed, pct", ShuttleRun::pct(500, 4).check(Wakeup::<Mcs<Shuttle>>::delayed(5, path, place)));
         passes("pct", ShuttleRun::pct(1_000, 4).check(Wakeup::<Ticket<Shuttle>>::new(4, path, place)));
         passes("pct, polling", ShuttleRun::pct(500, 4).check(Wakeup::<Mcs<Shuttle>>::polling(6, path, place)));
     });
@@ -63,6 +81,7 @@ fn native() {
         for _ in 0..50 {
             run_native(&Wakeup::<Mcs<Native>>::new(3, path, place));
             run_native(&Wakeup::<Ticket<Native>>::polling(2, path, place));
+            run_native(&Wakeup::<Tas<Native>>::delayed(3, path, place));
         }
     });
 }

@@ -9,6 +9,7 @@
 //! announces  RUNNING -> s     1         1            by the task: announce_sleep
 //! sleeps     s                1 -> 0    1            by schedule() of its CPU, with the run-queue lock: leave_queue
 //! is gone    s                0         1 -> 0       the same, after the switch: leave_cpu
+//!            (with a delayed dequeue: first on_cpu falls, on_rq when the task is chosen though it sleeps)
 //! claimed    s -> WAKING      0         *            by one waker, with the task's pi_lock: claim
 //! queued     WAKING -> RUNNING  0 -> 1  0            by the enqueuing CPU, with its run-queue lock: enter_queue
 //! chosen     RUNNING          1         0 -> 1       by schedule(), with the run-queue lock: enter_cpu
@@ -82,12 +83,14 @@ pub fn cancel_sleep<P: Platform>(p: &P, words: WakeWords<'_, P>) {
 pub fn claim<P: Platform>(p: &P, words: WakeWords<'_, P>, mask: u64) -> Claim {
     // With the fence in `announce_sleep`: the change is visible before the state is looked at.
     p.fence(Ordering::SeqCst);
-    // Acquire, with the announcement's release: what the two next loads find is of this run on the CPU or later, never a
-    // 0 from an earlier sleep. So their own order does not matter.
+    // Acquire, with the announcement's release: what the next loads find is of this run on the CPU or later, never a 0
+    // from an earlier sleep.
     if p.load(words.state, Ordering::Acquire) & mask == 0 {
         return Claim::NotAsleep;
     }
-    if p.load(words.on_rq, Ordering::Relaxed) != 0 {
+    // Acquire, with `leave_queue`: the owner of the wake-up goes on to the task's scheduling data without a lock, and a
+    // delayed dequeue may have changed them after the task left its CPU.
+    if p.load(words.on_rq, Ordering::Acquire) != 0 {
         return Claim::Queued;
     }
     claimed(p, words)
@@ -126,16 +129,19 @@ pub fn enter_queue<P: Platform>(p: &P, words: WakeWords<'_, P>) {
     p.store(words.state, RUNNING, Ordering::Relaxed);
 }
 
-/// `schedule()`, with the run-queue lock, when the current task calls it: does it leave the queue? (Not if it was woken
-/// since the announcement.)
+/// `schedule()`, with the run-queue lock, when the current task calls it: does it sleep? (Not if it was woken since the
+/// announcement.)
 #[inline]
-pub fn leave_queue<P: Platform>(p: &P, words: WakeWords<'_, P>) -> bool {
-    let sleeps = p.load(words.state, Ordering::Relaxed) != RUNNING;
-    if sleeps {
-        // Relaxed: who sees the task gone from its queue looks at on_cpu before touching anything of it.
-        p.store(words.on_rq, 0, Ordering::Relaxed);
-    }
-    sleeps
+pub fn wants_sleep<P: Platform>(p: &P, words: WakeWords<'_, P>) -> bool {
+    // Relaxed: the task's own announcement, or what a waker wrote with the run-queue lock.
+    p.load(words.state, Ordering::Relaxed) != RUNNING
+}
+
+/// The same, or later when the dequeue was delayed: the task is off the queue, its scheduling data are as they will be.
+#[inline]
+pub fn leave_queue<P: Platform>(p: &P, words: WakeWords<'_, P>) {
+    // Release: those data.
+    p.store(words.on_rq, 0, Ordering::Release);
 }
 
 /// `schedule()`, with the run-queue lock: the task is chosen.

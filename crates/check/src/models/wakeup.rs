@@ -11,7 +11,7 @@ use contend_platform::{CpuId, Ordering, Platform, TaskId};
 use contend_sched::wake_list::CallList;
 use contend_sched::wake_protocol::{
     Claim, RUNNING, WakeWords, announce_sleep, cancel_sleep, claim, enter_cpu, enter_queue, leave_cpu, leave_queue,
-    reclaim_queued, wait_off_cpu,
+    reclaim_queued, wait_off_cpu, wants_sleep,
 };
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -58,17 +58,23 @@ pub struct Wakeup<L> {
     pub place: Place,
     /// Idle CPUs.
     pub idle: Idle,
+    /// A task that goes to sleep stays queued until its CPU finds nothing better (DELAY_DEQUEUE).
+    pub delayed: bool,
     lock: PhantomData<fn() -> L>,
 }
 
 impl<L> Wakeup<L> {
     /// A model whose idle CPUs halt.
     pub fn new(wakers: usize, path: Path, place: Place) -> Self {
-        Wakeup { wakers, path, place, idle: Idle::Halts, lock: PhantomData }
+        Wakeup { wakers, path, place, idle: Idle::Halts, delayed: false, lock: PhantomData }
     }
     /// A model whose idle CPUs poll.
     pub fn polling(wakers: usize, path: Path, place: Place) -> Self {
         Wakeup { idle: Idle::Polls, ..Self::new(wakers, path, place) }
+    }
+    /// A model with delayed dequeues.
+    pub fn delayed(wakers: usize, path: Path, place: Place) -> Self {
+        Wakeup { delayed: true, ..Self::new(wakers, path, place) }
     }
 }
 
@@ -86,6 +92,8 @@ struct Cpu<P: Platform, L> {
     rq_lock: L,
     /// Tasks that may run here; guarded by `rq_lock`.
     queue: P::Cell<Vec<TaskId>>,
+    /// The task sleeps and is still queued here; guarded by `rq_lock`.
+    delayed: P::Cell<bool>,
     wake_list: CallList<P>,
     /// An interrupt is pending.
     interrupt: P::Word,
@@ -106,6 +114,10 @@ pub struct World<P: Platform, L> {
     counted: P::Word,
     /// The task's registers and stack: touched by the CPU that runs it.
     private: P::Cell<u64>,
+    /// The task's scheduling data: guarded by the lock of its run queue, or by owning its wake-up.
+    entity: P::Cell<u64>,
+    /// Delayed dequeues.
+    delays: bool,
     ended: P::Word,
     /// Queues the task is on: the observer's, unknown to the checkers.
     queues: AtomicUsize,
@@ -141,6 +153,7 @@ impl<P: Platform, L: RawLock<P>> World<P, L> {
         assert_eq!(self.queues.fetch_add(1, Relaxed), 0, "the task is on two queues");
         // SAFETY: the run queue's lock is held.
         unsafe { p.write(&self.cpus[target].queue, |queue| queue.push(TASK)) };
+        self.touch_entity(p);
         enter_queue(p, self.words());
     }
 
@@ -150,13 +163,39 @@ impl<P: Platform, L: RawLock<P>> World<P, L> {
         let mut found = claim(p, self.words(), INTERRUPTIBLE);
         if found == Claim::Queued {
             let at = lock_mover(p, &self.cpu, |cpu| &self.cpus[cpu.index()].rq_lock).index();
-            found = reclaim_queued(p, self.words()).unwrap_or(Claim::NotAsleep);
+            found = match reclaim_queued(p, self.words()) {
+                Some(claim) => claim,
+                None => {
+                    self.revive(p, at);
+                    Claim::NotAsleep
+                }
+            };
             self.cpus[at].rq_lock.unlock(p);
         }
         if let Claim::Claimed { on_cpu } = found {
             self.place(p, path, place, on_cpu);
         }
         self.pi_lock.unlock(p);
+    }
+
+    /// A task that was found queued, with that run queue's lock: if its dequeue was delayed, it may run again.
+    fn revive(&self, p: &P, at: usize) {
+        // SAFETY: the run queue's lock is held.
+        let revived = unsafe { p.write(&self.cpus[at].delayed, std::mem::take) };
+        if revived {
+            assert_eq!(self.queues.fetch_add(1, Relaxed), 0, "the task is on two queues");
+            self.touch_entity(p);
+            // SAFETY: the run queue's lock is held.
+            unsafe { p.write(&self.cpus[at].queue, |queue| queue.push(TASK)) };
+            if at != p.cpu().index() {
+                self.notify(p, at);
+            }
+        }
+    }
+
+    fn touch_entity(&self, p: &P) {
+        // SAFETY: the callers hold the lock of the task's run queue or own its wake-up; that this excludes is checked.
+        unsafe { p.write(&self.entity, |entity| *entity += 1) };
     }
 
     /// The part of it that owns the wake-up.
@@ -169,6 +208,8 @@ impl<P: Platform, L: RawLock<P>> World<P, L> {
         if on_cpu {
             wait_off_cpu(p, self.words());
         }
+        // Placement, without any run-queue lock.
+        self.touch_entity(p);
         let target = if place == Place::Previous { previous } else { me };
         p.store(&self.cpu, target as u64, Ordering::Relaxed);
         if target != me && path != Path::RemoteLock {
@@ -224,6 +265,10 @@ impl<P: Platform, L: RawLock<P>> World<P, L> {
             if running {
                 self.queues.fetch_sub(1, Relaxed);
                 enter_cpu(p, self.words());
+            // SAFETY: the run queue's lock is held.
+            } else if unsafe { p.write(&cpu.delayed, std::mem::take) } {
+                self.touch_entity(p);
+                leave_queue(p, self.words());
             }
             cpu.rq_lock.unlock(p);
             if !running {
@@ -245,7 +290,7 @@ impl<P: Platform, L: RawLock<P>> World<P, L> {
     fn yields(&self, p: &P, me: usize) {
         let rq_lock = &self.cpus[me].rq_lock;
         rq_lock.lock(p);
-        assert!(!leave_queue(p, self.words()), "a running task was taken for asleep");
+        assert!(!wants_sleep(p, self.words()), "a running task was taken for asleep");
         rq_lock.unlock(p);
     }
 
@@ -267,8 +312,15 @@ impl<P: Platform, L: RawLock<P>> World<P, L> {
             // schedule()
             let rq_lock = &self.cpus[me].rq_lock;
             rq_lock.lock(p);
-            let sleeps = leave_queue(p, words);
+            let sleeps = wants_sleep(p, words);
             if sleeps {
+                self.touch_entity(p);
+                if self.delays {
+                    // SAFETY: the run queue's lock is held.
+                    unsafe { p.write(&self.cpus[me].delayed, |delayed| *delayed = true) };
+                } else {
+                    leave_queue(p, words);
+                }
                 // SAFETY: the registers are saved last; nobody else may run the task yet.
                 unsafe { p.write(&self.private, |private| *private += 1) };
                 leave_cpu(p, words);
@@ -294,6 +346,7 @@ impl<P: Platform, L: RawLock<P> + 'static> Model<P> for Wakeup<L> {
         let cpu = |_| Cpu {
             rq_lock: L::on_line(p, p.line(), &pool),
             queue: p.cell(p.line(), Vec::new()),
+            delayed: p.cell(p.line(), false),
             wake_list: CallList::new(p, p.line()),
             interrupt: word(0),
             flags: word(0),
@@ -308,6 +361,8 @@ impl<P: Platform, L: RawLock<P> + 'static> Model<P> for Wakeup<L> {
             links: vec![word(0)],
             counted: word(0),
             private: p.cell(p.line(), 0),
+            entity: p.cell(p.line(), 0),
+            delays: self.delayed,
             ended: word(0),
             queues: AtomicUsize::new(0),
         }
