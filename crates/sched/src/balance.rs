@@ -345,8 +345,9 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
                 d.interval = 0;
             } else if note.lb_failed > 0 && idle != Idle::Newly {
                 d.nr_balance_failed += 1;
-            } else if note.lb_balanced > 0 {
-                d.interval *= 2;
+            } else if note.lb_balanced > 0 && idle != Idle::Newly {
+                // Bounded by the level's maximum where it is used.
+                d.interval = (d.interval * 2).min(60_000 * MS);
             }
             if note.alb_count > 0 {
                 d.nr_balance_failed = 1;

@@ -760,6 +760,10 @@ impl Engine {
     /// Run the task's work on the running CPU until it is done (true) or an interrupt comes (false).
     pub fn run_user(&self, task: TaskId) -> bool {
         self.settle();
+        // The return to user mode takes what has come meanwhile, even for a task that will ask for something at once.
+        if self.irq_pending() {
+            return false;
+        }
         let work = self.task_work.borrow()[task.index()];
         if work.refill > 0 {
             let left = self.run_stretch(work.refill, Account::ColdCache);

@@ -402,7 +402,7 @@ impl<L: Policy> Host<L> {
     fn who_waits(&self) -> Vec<String> {
         let mut who: Vec<String> =
             self.engine.waiting().into_iter().map(|(cpu, line)| format!("{cpu:?} spins on line {line}")).collect();
-        let tasks = self.os.reports(&self.kernel);
+        let tasks = self.os.reports(&self.kernel, self.engine.settled_now());
         let waiting = tasks.iter().filter(|t| t.exited.is_none());
         who.extend(waiting.clone().take(20).map(|t| {
             let what = t.waits_for.as_deref().unwrap_or("nothing it was told about");
@@ -441,7 +441,7 @@ impl<L: Policy> Host<L> {
             outcome,
             virtual_ns: end,
             cpus,
-            tasks: self.os.reports(&self.kernel),
+            tasks: self.os.reports(&self.kernel, end),
             locks,
             observed: self.engine.observed.borrow().clone(),
             counts: self.engine.counts(),

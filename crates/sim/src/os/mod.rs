@@ -354,7 +354,7 @@ impl Os {
             t.background
         });
         self.alive.set(self.alive.get() - 1);
-        let report = self.report(kernel, task, Some(p.now()));
+        let report = self.report(kernel, task, Some(p.now()), Some(p.now()));
         if self.finished.borrow().len() < REPORT_MAX {
             self.finished.borrow_mut().push(report);
         }
@@ -367,9 +367,20 @@ impl Os {
         SyscallEnd::Exit
     }
 
-    fn report<L: Policy>(&self, kernel: &Kernel<Sim, L>, task: TaskId, exited: Option<Time>) -> TaskReport {
+    fn report<L: Policy>(
+        &self,
+        kernel: &Kernel<Sim, L>,
+        task: TaskId,
+        exited: Option<Time>,
+        end: Option<Time>,
+    ) -> TaskReport {
         let t = kernel.task(task);
-        let (run, wake) = (t.ent.observe(|e| e.stats), t.info.observe(|i| i.stats));
+        let (mut run, wake) = (t.ent.observe(|e| e.stats), t.info.observe(|i| i.stats));
+        // The stretch under way of a task that runs.
+        if let (Some(cpu), Some(end)) = (t.ent.observe(|e| e.queued_on), end) {
+            let since = kernel.rq(cpu).data.observe(|rd| (rd.curr == Some(task)).then_some(rd.curr_since));
+            run.sum_exec += since.map_or(0, |since| end.saturating_sub(since));
+        }
         let id = self.ids.borrow()[task.index()];
         let waits_for = exited.is_none().then(|| self.waits_for(task)).flatten();
         self.with(task, |o| TaskReport {
@@ -421,13 +432,13 @@ impl Os {
         }
     }
 
-    /// Reports of all tasks, in order of creation.
-    pub fn reports<L: Policy>(&self, kernel: &Kernel<Sim, L>) -> Vec<TaskReport> {
+    /// Reports of all tasks as of `end`, in order of creation.
+    pub fn reports<L: Policy>(&self, kernel: &Kernel<Sim, L>, end: Time) -> Vec<TaskReport> {
         let mut all = self.finished.borrow().clone();
         let n = self.tasks.borrow().len();
         for i in 0..n {
             if self.tasks.borrow()[i].as_ref().is_some_and(|t| t.alive) {
-                all.push(self.report(kernel, TaskId(i as u32), None));
+                all.push(self.report(kernel, TaskId(i as u32), None, Some(end)));
             }
         }
         all.sort_by_key(|t| t.id);

@@ -1,0 +1,236 @@
+//! Every preset keeps the rules, on every shape of machine and every mix of work: one macro, one test a preset.
+//!
+//! The rules are checked from outside, on the stream of scheduling events: a task runs on one CPU at a time, only when it
+//! is runnable, only where it may; a CPU's events chain up; the ledger adds up (asserted by the engine); all work is done;
+//! the same scenario gives the same events.
+
+use contend_machine::Machine;
+use contend_platform::{Account, CpuId, Time};
+use contend_sched::features::Preset;
+use contend_sim::host::{EventSink, Limits, Outcome, RunResult, Setup, Who, simulate};
+use contend_sim::program::{Cx, ObjectKind, Op, Program, TaskSpec, Workload};
+use fixedbitset::FixedBitSet;
+use rand::RngExt;
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+
+#[derive(Default)]
+struct Rules {
+    running: HashMap<u64, CpuId>,
+    curr: HashMap<CpuId, u64>,
+    runnable: HashMap<u64, CpuId>,
+    allowed: HashMap<u64, FixedBitSet>,
+    last: Time,
+    switches: u64,
+    broken: Vec<String>,
+}
+
+impl Rules {
+    fn check(&mut self, ok: bool, what: impl FnOnce() -> String) {
+        if !ok {
+            self.broken.push(what());
+        }
+    }
+}
+
+struct Checker(Rc<RefCell<Rules>>);
+
+impl EventSink for Checker {
+    fn switch(&mut self, now: Time, cpu: CpuId, prev: Option<Who<'_>>, prev_state: u64, next: Option<Who<'_>>) {
+        let mut r = self.0.borrow_mut();
+        r.switches += 1;
+        let curr = r.curr.get(&cpu).copied();
+        r.check(curr == prev.map(|p| p.id), || format!("{now}: {cpu:?} ran {curr:?}, but {prev:?} leaves"));
+        if let Some(p) = prev {
+            r.running.remove(&p.id);
+            r.curr.remove(&cpu);
+            if prev_state != 0 {
+                r.runnable.remove(&p.id);
+            }
+        }
+        if let Some(n) = next {
+            let elsewhere = r.running.get(&n.id).copied();
+            r.check(elsewhere.is_none(), || format!("{now}: {n:?} starts on {cpu:?} and runs on {elsewhere:?}"));
+            let at = r.runnable.get(&n.id).copied();
+            r.check(at == Some(cpu), || format!("{now}: {n:?} starts on {cpu:?} but is runnable at {at:?}"));
+            let allowed = r.allowed.get(&n.id).is_none_or(|a| a.contains(cpu.index()));
+            r.check(allowed, || format!("{now}: {n:?} starts on {cpu:?}, where it must not"));
+            r.running.insert(n.id, cpu);
+            r.curr.insert(cpu, n.id);
+        }
+    }
+    fn waking(&mut self, _: Time, _: CpuId, _: Option<Who<'_>>, _: Who<'_>, _: CpuId) {}
+    fn wakeup(&mut self, _: Time, _: CpuId, _: Option<Who<'_>>, task: Who<'_>, target: CpuId, _: bool) {
+        self.0.borrow_mut().runnable.insert(task.id, target);
+    }
+    fn migrate(&mut self, _: Time, _: CpuId, _: Option<Who<'_>>, task: Who<'_>, _: CpuId, to: CpuId) {
+        let mut r = self.0.borrow_mut();
+        if r.runnable.contains_key(&task.id) {
+            r.runnable.insert(task.id, to);
+        }
+    }
+    fn finish(&mut self, now: Time) -> std::io::Result<()> {
+        self.0.borrow_mut().last = now;
+        Ok(())
+    }
+}
+
+/// A task that does a bit of everything, by dice.
+struct Anything {
+    steps: u32,
+    pipes: Vec<contend_sim::program::ObjId>,
+    sem: contend_sim::program::ObjId,
+    mutex: contend_sim::program::ObjId,
+    holds: bool,
+    reader: bool,
+    cpus: usize,
+    pinned: bool,
+}
+
+impl Program for Anything {
+    fn next(&mut self, cx: &mut Cx<'_>) -> Op {
+        if self.steps == 0 && !self.holds {
+            return Op::Exit;
+        }
+        self.steps = self.steps.saturating_sub(1);
+        if self.holds {
+            self.holds = false;
+            return Op::Unlock(self.mutex);
+        }
+        // Two pipes are fed by a daemon, two are drained by one.
+        let pipe = self.pipes[cx.rng.random_range(0..2) + if self.reader { 0 } else { 2 }];
+        match cx.rng.random_range(0..12) {
+            0 | 1 => Op::Run(cx.rng.random_range(1..3_000_000)),
+            2 => Op::Run(cx.rng.random_range(1..20_000)),
+            3 => Op::Sleep(cx.rng.random_range(1..2_000_000)),
+            4 => Op::Yield,
+            5 => {
+                self.holds = true;
+                Op::Lock(self.mutex)
+            }
+            6 | 7 if self.reader => Op::Read(pipe, 100),
+            6 | 7 => Op::Write(pipe, 100),
+            8 => Op::SemPost(self.sem, 1),
+            9 => Op::SetNice(cx.rng.random_range(-5..6)),
+            10 if !self.pinned => {
+                let mut set = FixedBitSet::with_capacity(self.cpus);
+                set.set_range(.., true);
+                Op::SetAffinity(Some(set))
+            }
+            _ => Op::Syscall(cx.rng.random_range(100..5_000)),
+        }
+    }
+    fn working_set_kib(&self) -> u32 {
+        64
+    }
+}
+
+/// The other end of a pipe.
+struct Feeder(contend_sim::program::ObjId, bool);
+impl Program for Feeder {
+    fn next(&mut self, _: &mut Cx<'_>) -> Op {
+        if self.1 { Op::Write(self.0, 100) } else { Op::Read(self.0, 100) }
+    }
+}
+
+fn workload(cpus: usize, tasks: usize, seed: u64, rules: &Rc<RefCell<Rules>>) -> Workload {
+    let mut w = Workload::default();
+    let pipes: Vec<_> = (0..4).map(|i| w.object(format!("pipe{i}"), ObjectKind::Pipe { capacity: 4096 })).collect();
+    let sem = w.object("sem", ObjectKind::Semaphore { initial: 0 });
+    let mutex = w.object("mutex", ObjectKind::Mutex);
+    for i in 0..tasks {
+        let pinned = i % 5 == 0;
+        let mut spec = TaskSpec::new(
+            format!("any{i}"),
+            Anything {
+                steps: 60,
+                pipes: pipes.clone(),
+                sem,
+                mutex,
+                holds: false,
+                reader: i % 2 == 0,
+                cpus,
+                pinned,
+            },
+        );
+        if pinned {
+            let mut set = FixedBitSet::with_capacity(cpus);
+            set.insert((i + seed as usize) % cpus);
+            set.insert(i / 2 % cpus);
+            rules.borrow_mut().allowed.insert(i as u64, set.clone());
+            spec.affinity = Some(set);
+        }
+        w.task(spec);
+    }
+    for (i, &pipe) in pipes.iter().enumerate() {
+        w.task(TaskSpec { background: true, ..TaskSpec::new("feeder", Feeder(pipe, i < 2)) });
+    }
+    w
+}
+
+fn run(preset: &Preset, machine: &str, tasks: usize, seed: u64) -> (RunResult, Rules) {
+    let rules = Rc::new(RefCell::new(Rules::default()));
+    let machine = Machine::load(machine).expect("the machine exists");
+    let cpus = machine.topology.nr_cpus();
+    let workload = workload(cpus, tasks, seed, &rules);
+    let limits = Limits { horizon: 60_000_000_000, ..Limits::default() };
+    let setup = Setup { machine, features: preset.features.clone(), workload, seed, limits };
+    let sink = Box::new(Checker(Rc::clone(&rules)));
+    let result = simulate(preset.policy, setup, Some(sink), &mut |_| true).expect("stacks");
+    let rules = Rc::try_unwrap(rules).unwrap_or_else(|_| panic!("the sink is gone")).into_inner();
+    (result, rules)
+}
+
+fn conforms(name: &str) {
+    let preset = Preset::find(name).expect("the preset exists");
+    for (machine, tasks, seed) in
+        [("1n1l1c1t", 6, 1), ("1n1l2c1t", 12, 2), ("1n1l2c2t", 16, 3), ("2n2l2c2t", 40, 4), ("2n1l8c2t", 20, 5), ("4n1l8c2t", 200, 6)]
+    {
+        let (result, rules) = run(&preset, machine, tasks, seed);
+        let place = format!("{name} on {machine}, seed {seed}");
+        let left: Vec<_> = result.tasks.iter().filter(|t| t.exited.is_none() && t.name != "feeder").collect();
+        assert_eq!(result.outcome, Outcome::Finished, "{place}: {} {left:?}", result.outcome.detail());
+        assert_eq!(rules.broken, Vec::<String>::new(), "{place}");
+        assert!(rules.switches > tasks as u64, "{place}");
+        let total: u64 = result.ledger().iter().sum();
+        assert_eq!(total, result.virtual_ns * result.cpus.len() as u64, "{place}");
+        // What tasks say they ran is what the CPUs booked outside idle and kernel-only time, up to the switch paths.
+        let ran: u64 = result.tasks.iter().map(|t| t.run.sum_exec).sum();
+        assert!(ran >= result.ledger()[Account::User as usize], "{place}: {ran}");
+        let (again, _) = run(&preset, machine, tasks, seed);
+        assert_eq!(again.trace_hash, result.trace_hash, "{place}");
+        assert_eq!(again.virtual_ns, result.virtual_ns, "{place}");
+        assert_eq!(again.tasks, result.tasks, "{place}");
+    }
+}
+
+macro_rules! conformance {
+    ($($test:ident: $preset:literal,)*) => {
+        $(#[test] fn $test() { conforms($preset); })*
+
+        /// A preset that is added and not listed here fails this.
+        #[test]
+        fn every_preset_is_listed() {
+            let listed = [$($preset),*];
+            for p in Preset::all() {
+                // Rowand's patch loses wake-ups by design; `rowand.rs` pins what it does.
+                assert!(listed.contains(&p.name) || p.name == "linux-2.6.37-rowand", "{}", p.name);
+            }
+        }
+    };
+}
+
+conformance! {
+    fifo: "fifo",
+    linux_2_6_37: "linux-2.6.37",
+    linux_3_0: "linux-3.0",
+    linux_3_6: "linux-3.6",
+    linux_5_2: "linux-5.2",
+    v3_2019: "2019-v3",
+    v3_2019_no_sis_core: "2019-v3-no-sis-core",
+    linux_5_8: "linux-5.8",
+    linux_6_0: "linux-6.0",
+    linux_6_6: "linux-6.6",
+    linux_6_18: "linux-6.18",
+}
