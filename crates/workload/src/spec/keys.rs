@@ -36,9 +36,9 @@ pub fn paragraph(lines: &[&str]) -> String {
     lines.iter().map(|l| l.trim()).collect::<Vec<_>>().join(" ").trim().to_string()
 }
 
-/// A required key's default is the empty string, which no value can be.
-pub fn default_of(v: toml::Value) -> Option<toml::Value> {
-    (v.as_str() != Some("")).then_some(v)
+/// A file has no default.
+pub fn default_of(key: &str, v: toml::Value) -> Option<toml::Value> {
+    (key != "file").then_some(v)
 }
 
 /// ```text
@@ -77,7 +77,7 @@ macro_rules! spec {
                     doc: $crate::spec::keys::paragraph(&[$($kdoc),*]),
                     unit: $unit,
                     allowed: <$ty as Value>::allowed(&$range),
-                    default: $crate::spec::keys::default_of(Value::to_toml(&d.$key)),
+                    default: $crate::spec::keys::default_of(stringify!($key), Value::to_toml(&d.$key)),
                 }),*]
             }
             fn set_toml(

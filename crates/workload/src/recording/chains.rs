@@ -1,0 +1,465 @@
+//! From events to the chain of every task in the recording.
+
+use contend_trace::event::{Comm, Event, Kind, TaskRef};
+use rustc_hash::FxHashMap;
+
+use super::context::Contexts;
+
+/// One step in 8 bytes: a kind in the upper 8 bits, a number below.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Step(u64);
+
+/// A step, unpacked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum What {
+    /// Nothing: a post that ended no sleep.
+    Nop,
+    /// Run for this many ns.
+    Run(u64),
+    /// Sleep for this many ns; if [`What::By`] follows, until that task's post.
+    Sleep(u64),
+    /// The task that ended the sleep before.
+    By(u32),
+    /// Wake this task.
+    Post(u32),
+    /// Start this task.
+    Spawn(u32),
+    /// Wait for a post (in tapes).
+    Wait,
+}
+
+/// Times are cut at 13 days.
+const NUMBER: u64 = (1 << 50) - 1;
+
+impl Step {
+    pub fn new(what: What) -> Self {
+        let (tag, number) = match what {
+            What::Nop => (0, 0),
+            What::Run(ns) => (1, ns),
+            What::Sleep(ns) => (2, ns),
+            What::By(t) => (3, t.into()),
+            What::Post(t) => (4, t.into()),
+            What::Spawn(t) => (5, t.into()),
+            What::Wait => (6, 0),
+        };
+        Step(tag << 56 | number.min(NUMBER))
+    }
+
+    pub fn what(self) -> What {
+        let n = self.0 & NUMBER;
+        match self.0 >> 56 {
+            1 => What::Run(n),
+            2 => What::Sleep(n),
+            3 => What::By(n as u32),
+            4 => What::Post(n as u32),
+            5 => What::Spawn(n as u32),
+            6 => What::Wait,
+            _ => What::Nop,
+        }
+    }
+}
+
+/// Where a task is.
+#[derive(Clone, Copy, PartialEq)]
+enum State {
+    /// On a CPU since then (or since its run was last written down).
+    Running(u64),
+    /// On a run queue.
+    Runnable,
+    /// Asleep since then.
+    Sleeping(u64),
+    Dead,
+}
+
+/// A wake-up that may end a sleep.
+#[derive(Clone, Copy)]
+struct Wake {
+    ts: u64,
+    /// The waker, and where in its chain the post stands; `None`: an interrupt, or nobody known.
+    by: Option<(u32, usize)>,
+}
+
+/// Who ends sleeps, and how often.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Wake-ups of a task that was not asleep, or that another followed.
+    pub idle_wakes: u64,
+    /// Sleeps that end without a wake-up in the recording.
+    pub unseen: u64,
+    /// Switches away from a task that was not known to run there.
+    pub unchained: u64,
+    /// Posts that a running task made, where the recording does not tell interrupts apart.
+    pub ambiguous: u64,
+}
+
+/// A task of the recording.
+pub struct Chain {
+    pub pid: u32,
+    pub name: Comm,
+    /// Name at its first event.
+    pub first_name: Comm,
+    pub prio: i32,
+    pub parent: Option<u32>,
+    pub steps: Vec<Step>,
+    /// When it was first there.
+    pub start_ts: u64,
+    /// Switches in which it left a CPU, and how many of them it stayed runnable.
+    pub switches: u64,
+    pub preempted: u64,
+    /// Has slept as only kernel threads do (TASK_IDLE).
+    pub kernel: bool,
+    pub exited: bool,
+    state: State,
+    run: u64,
+    wake: Option<Wake>,
+}
+
+/// A command that was executed.
+pub struct Exec {
+    pub task: u32,
+    /// Steps of the task that stand before.
+    pub at: usize,
+    pub ts: u64,
+    /// Last part of the file's name.
+    pub name: String,
+    /// Executed by perf or trace-cmd.
+    pub by_recorder: bool,
+}
+
+/// The chains of all tasks.
+pub struct Chains {
+    pub tasks: Vec<Chain>,
+    pub execs: Vec<Exec>,
+    pub counts: Counts,
+    pub last_ts: u64,
+}
+
+impl Chains {
+    /// Names of the commands that were executed, each once, in order.
+    pub fn executed(&self) -> Vec<String> {
+        let mut names: Vec<String> = Vec::new();
+        for e in &self.execs {
+            if !names.contains(&e.name) {
+                names.push(e.name.clone());
+            }
+        }
+        names
+    }
+}
+
+pub struct Builder {
+    tasks: Vec<Chain>,
+    /// The living task of each pid.
+    by_pid: FxHashMap<u32, u32>,
+    /// Who runs on each CPU since when; `Some((None, _))`: the idle task.
+    cpus: Vec<Option<(Option<u32>, u64)>>,
+    execs: Vec<Exec>,
+    /// The recording has sched_process_exec events.
+    has_exec: bool,
+    contexts: Contexts,
+    counts: Counts,
+    /// Time of the first event.
+    first_ts: Option<u64>,
+    last_ts: u64,
+}
+
+/// Recorders: what they execute is what was to be recorded.
+pub fn is_recorder(name: &str) -> bool {
+    name == "perf" || name.starts_with("perf-") || name == "trace-cmd"
+}
+
+/// CPU numbers beyond are damage.
+const CPUS_MAX: u32 = 1 << 16;
+
+impl Builder {
+    pub fn new(contexts: Contexts) -> Self {
+        Builder {
+            tasks: Vec::new(),
+            by_pid: FxHashMap::default(),
+            cpus: Vec::new(),
+            execs: Vec::new(),
+            has_exec: false,
+            contexts,
+            counts: Counts::default(),
+            first_ts: None,
+            last_ts: 0,
+        }
+    }
+
+    pub fn finish(mut self) -> Chains {
+        let end = self.last_ts;
+        for t in &mut self.tasks {
+            t.flush(end);
+        }
+        Chains { tasks: self.tasks, execs: self.execs, counts: self.counts, last_ts: end }
+    }
+
+    pub fn event(&mut self, e: &Event) {
+        if e.cpu >= CPUS_MAX {
+            return;
+        }
+        let first = *self.first_ts.get_or_insert(e.ts);
+        self.last_ts = self.last_ts.max(e.ts);
+        match &e.kind {
+            Kind::Switch { prev, prev_state, next } => {
+                let left = self.leave(e, prev, first);
+                if let Some(i) = left {
+                    let t = &mut self.tasks[i as usize];
+                    t.run_until(e.ts);
+                    t.switches += 1;
+                    t.kernel |= prev_state.prev_state() & 0x80 != 0;
+                    t.state = if prev_state.is_runnable() {
+                        t.preempted += 1;
+                        State::Runnable
+                    } else if prev_state.is_dead() {
+                        t.exited = true;
+                        t.flush(e.ts);
+                        State::Dead
+                    } else {
+                        State::Sleeping(e.ts)
+                    };
+                }
+                let came = self.task(next, first);
+                if let Some(i) = came {
+                    self.arrive(i, e.ts);
+                }
+                self.set_cpu(e.cpu, came, e.ts);
+            }
+            Kind::Waking { task, .. } => self.waking(e, task, first),
+            Kind::Wakeup { task, .. } => {
+                // The second half of a wake-up; the first may be lost.
+                if let Some(i) = self.task(task, first) {
+                    let t = &mut self.tasks[i as usize];
+                    if matches!(t.state, State::Sleeping(_)) && t.wake.is_none() {
+                        t.wake = Some(Wake { ts: e.ts, by: None });
+                    }
+                }
+            }
+            Kind::WakeupNew { task, .. } => {
+                self.task(task, first);
+            }
+            Kind::Migrate { .. } => {}
+            Kind::Fork { parent_pid, parent_comm, child_pid, child_comm } => {
+                if *child_pid == 0 || *child_pid == u32::MAX {
+                    return;
+                }
+                let prio = self.by_pid.get(parent_pid).map_or(120, |&p| self.tasks[p as usize].prio);
+                let parent = TaskRef { pid: *parent_pid, comm: parent_comm.clone(), prio };
+                let parent = self.current(e, &parent, first);
+                let child = self.create(*child_pid, child_comm.clone(), prio, e.ts);
+                self.tasks[child as usize].state = State::Runnable;
+                if let Some(p) = parent {
+                    self.tasks[child as usize].parent = Some(p);
+                    let t = &mut self.tasks[p as usize];
+                    t.flush(e.ts);
+                    t.steps.push(Step::new(What::Spawn(child)));
+                }
+            }
+            Kind::Exec { filename, pid, old_pid } => {
+                self.has_exec = true;
+                let prio = self.by_pid.get(old_pid).map_or(120, |&p| self.tasks[p as usize].prio);
+                let who = TaskRef { pid: *old_pid, comm: e.comm.clone(), prio };
+                let Some(i) = self.current(e, &who, first) else { return };
+                if pid != old_pid && *pid != 0 && *pid != u32::MAX {
+                    // A thread takes its leader's place.
+                    self.by_pid.remove(old_pid);
+                    self.by_pid.insert(*pid, i);
+                    self.tasks[i as usize].pid = *pid;
+                }
+                let name = filename.rsplit('/').next().unwrap_or("").to_string();
+                self.executed(i, name, e.ts);
+            }
+            Kind::Exit { task } => {
+                self.task(task, first);
+            }
+        }
+    }
+
+    fn executed(&mut self, task: u32, name: String, ts: u64) {
+        let t = &mut self.tasks[task as usize];
+        t.flush(ts);
+        let by_recorder = is_recorder(&t.first_name);
+        self.execs.push(Exec { task, at: t.steps.len(), ts, name, by_recorder });
+    }
+
+    fn create(&mut self, pid: u32, name: Comm, prio: i32, ts: u64) -> u32 {
+        let i = u32::try_from(self.tasks.len()).unwrap_or(u32::MAX);
+        self.tasks.push(Chain {
+            pid,
+            first_name: name.clone(),
+            name,
+            prio,
+            parent: None,
+            steps: Vec::new(),
+            start_ts: ts,
+            switches: 0,
+            preempted: 0,
+            kernel: false,
+            exited: false,
+            // Seen for the first time as it comes, is woken, or leaves: who calls says.
+            state: State::Sleeping(ts),
+            run: 0,
+            wake: None,
+        });
+        self.by_pid.insert(pid, i);
+        i
+    }
+
+    /// The task that an event names; one that was there before the recording began is new here.
+    fn task(&mut self, who: &TaskRef, first: u64) -> Option<u32> {
+        if who.pid == 0 || who.pid == u32::MAX {
+            return None;
+        }
+        let i = match self.by_pid.get(&who.pid) {
+            // A pid that comes again without a fork event.
+            Some(&i) if self.tasks[i as usize].state == State::Dead => {
+                self.create(who.pid, who.comm.clone(), who.prio, self.last_ts)
+            }
+            Some(&i) => i,
+            None => self.create(who.pid, who.comm.clone(), who.prio, first),
+        };
+        let t = &mut self.tasks[i as usize];
+        t.prio = who.prio;
+        if !Comm::ptr_eq(&t.name, &who.comm) && *t.name != *who.comm && &*who.comm != "<...>" {
+            let renamed = is_recorder(&t.name) && !is_recorder(&who.comm) && !self.has_exec;
+            t.name = who.comm.clone();
+            if &*t.first_name == "<...>" {
+                t.first_name = who.comm.clone();
+            }
+            if renamed {
+                // perf sched record has no exec events: the new name tells.
+                self.executed(i, who.comm.to_string(), self.last_ts);
+            }
+        }
+        Some(i)
+    }
+
+    fn set_cpu(&mut self, cpu: u32, task: Option<u32>, ts: u64) {
+        let cpu = cpu as usize;
+        if self.cpus.len() <= cpu {
+            self.cpus.resize(cpu + 1, None);
+        }
+        self.cpus[cpu] = Some((task, ts));
+    }
+
+    /// `who` acts on the event's CPU. If nothing was seen there before, it has run since the recording began.
+    fn current(&mut self, e: &Event, who: &TaskRef, first: u64) -> Option<u32> {
+        let i = self.task(who, first)?;
+        let known = self.cpus.get(e.cpu as usize).copied().flatten();
+        let t = &mut self.tasks[i as usize];
+        if known.is_none() && t.steps.is_empty() && t.run == 0 && !matches!(t.state, State::Running(_)) {
+            t.state = State::Running(t.start_ts);
+        }
+        if known.is_none() {
+            self.set_cpu(e.cpu, Some(i), e.ts);
+        }
+        Some(i)
+    }
+
+    /// `prev` of a switch: who it was, if it ran there.
+    fn leave(&mut self, e: &Event, prev: &TaskRef, first: u64) -> Option<u32> {
+        let i = self.current(e, prev, first)?;
+        let known = self.cpus.get(e.cpu as usize).copied().flatten();
+        if let Some((Some(other), _)) = known
+            && other != i
+            && matches!(self.tasks[other as usize].state, State::Running(_))
+        {
+            // It left unseen; how long it ran before is not known.
+            self.tasks[other as usize].state = State::Runnable;
+        }
+        let t = &self.tasks[i as usize];
+        if !matches!(t.state, State::Running(_)) {
+            // It came unseen: to an idle CPU as soon as it was awake, otherwise just now.
+            self.counts.unchained += 1;
+            let woken = t.wake.map_or(0, |w| w.ts);
+            let since = match known {
+                Some((None, idle)) if woken > 0 || t.state == State::Runnable => idle.max(woken).min(e.ts),
+                _ => e.ts,
+            };
+            self.arrive(i, since);
+        }
+        Some(i)
+    }
+
+    /// A task gets a CPU: if it slept, that sleep is over.
+    fn arrive(&mut self, i: u32, ts: u64) {
+        let t = &mut self.tasks[i as usize];
+        let mut stale = None;
+        match t.state {
+            State::Sleeping(since) => {
+                let wake = t.wake.take();
+                t.flush(since);
+                match wake {
+                    None if t.steps.is_empty() && t.switches == 0 => {} // was runnable when the recording began
+                    None => {
+                        self.counts.unseen += 1;
+                        t.steps.push(Step::new(What::Sleep(ts.saturating_sub(since))));
+                    }
+                    Some(w) => {
+                        t.steps.push(Step::new(What::Sleep(w.ts.saturating_sub(since))));
+                        if let Some((by, _)) = w.by {
+                            t.steps.push(Step::new(What::By(by)));
+                        }
+                    }
+                }
+            }
+            // Woken while it was runnable: that ended no sleep.
+            State::Runnable => stale = t.wake.take(),
+            State::Running(_) | State::Dead => {}
+        }
+        t.state = State::Running(ts);
+        self.forget(stale);
+    }
+
+    /// A wake-up that ended no sleep: its post goes.
+    fn forget(&mut self, wake: Option<Wake>) {
+        let Some(wake) = wake else { return };
+        self.counts.idle_wakes += 1;
+        if let Some((by, at)) = wake.by {
+            self.tasks[by as usize].steps[at] = Step::new(What::Nop);
+        }
+    }
+
+    fn waking(&mut self, e: &Event, task: &TaskRef, first: u64) {
+        let interrupt = self.contexts.next(e.ts);
+        let waker = if interrupt == Some(true) {
+            None
+        } else {
+            let prio = self.by_pid.get(&e.pid).map_or(120, |&p| self.tasks[p as usize].prio);
+            self.current(e, &TaskRef { pid: e.pid, comm: e.comm.clone(), prio }, first)
+        };
+        let Some(i) = self.task(task, first) else { return };
+        if waker == Some(i) {
+            return;
+        }
+        let by = waker.filter(|&w| matches!(self.tasks[w as usize].state, State::Running(_))).map(|w| {
+            self.counts.ambiguous += u64::from(interrupt.is_none());
+            let t = &mut self.tasks[w as usize];
+            t.flush(e.ts);
+            t.steps.push(Step::new(What::Post(i)));
+            (w, t.steps.len() - 1)
+        });
+        // The last wake-up before a task runs again is the one that counts.
+        let before = self.tasks[i as usize].wake.replace(Wake { ts: e.ts, by });
+        self.forget(before);
+    }
+}
+
+impl Chain {
+    /// Account for running up to `ts`.
+    fn run_until(&mut self, ts: u64) {
+        if let State::Running(since) = self.state {
+            self.run = self.run.saturating_add(ts.saturating_sub(since));
+            self.state = State::Running(ts);
+        }
+    }
+
+    /// Write down what has been run.
+    fn flush(&mut self, ts: u64) {
+        self.run_until(ts);
+        if self.run > 0 {
+            self.steps.push(Step::new(What::Run(self.run)));
+            self.run = 0;
+        }
+    }
+}
