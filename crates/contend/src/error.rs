@@ -117,15 +117,18 @@ pub enum ScenarioError {
         /// Where it was named.
         at: At,
         /// What is wrong with it.
-        source: MachineError,
+        source: Box<MachineError>,
     },
+    /// A cost of the machine that was set.
+    #[error(transparent)]
+    MachineCost(Box<MachineError>),
     /// A feature.
     #[error("{at}: {source}")]
     Feature {
         /// Where it was set.
         at: At,
         /// What is wrong with it.
-        source: FeatureError,
+        source: Box<FeatureError>,
     },
     /// A key of the workload.
     #[error("{at}: {source}")]
@@ -133,14 +136,26 @@ pub enum ScenarioError {
         /// Where it was given.
         at: At,
         /// What is wrong with it.
-        source: SpecError,
+        source: Box<SpecError>,
     },
     /// The workload cannot be built for this machine.
-    #[error("{0}")]
-    Workload(#[from] WorkloadError),
+    #[error(transparent)]
+    Workload(Box<WorkloadError>),
     /// A recording given in place of a scenario.
     #[error(transparent)]
-    Trace(#[from] TraceError),
+    Trace(Box<TraceError>),
+}
+
+impl From<WorkloadError> for ScenarioError {
+    fn from(e: WorkloadError) -> Self {
+        ScenarioError::Workload(Box::new(e))
+    }
+}
+
+impl From<TraceError> for ScenarioError {
+    fn from(e: TraceError) -> Self {
+        ScenarioError::Trace(Box::new(e))
+    }
 }
 
 /// Why there is no result. What happens inside a simulation is no error but its outcome.

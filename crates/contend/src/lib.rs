@@ -13,6 +13,7 @@
 //! assert_eq!(ledger, 4 * out.summary.virtual_ns);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+pub mod describe;
 pub mod error;
 mod names;
 pub mod result;

@@ -253,8 +253,7 @@ pub(crate) fn summarise(
     let locks_used = used.len() as u64;
     // Stable: locks of equal waits stay in the order of the run.
     used.sort_by_key(|l| std::cmp::Reverse(l.stats.wait_ns));
-    let mut set: BTreeMap<String, String> =
-        plan.features_set().into_iter().map(|(k, v)| (k.to_string(), v)).collect();
+    let mut set: BTreeMap<String, String> = plan.features_set().into_iter().map(|(k, v)| (k.to_string(), v)).collect();
     set.extend(plan.machine_set.iter().map(|(k, v)| (format!("machine.{k}"), v.clone())));
 
     let summary = Summary {
@@ -321,21 +320,11 @@ pub(crate) fn summarise(
 }
 
 /// The names of the tables, in the order of [`Output::tables`].
-pub const TABLES: &[&str] =
-    &["tasks", "cpus", "domains", "locks", "ledger", "latency", "metrics", "distances"];
+pub const TABLES: &[&str] = &["tasks", "cpus", "domains", "locks", "ledger", "latency", "metrics", "distances"];
 
 fn tables(plan: &Plan, r: &RunResult) -> Vec<(&'static str, Vec<u8>)> {
-    let all = [
-        tasks(r),
-        cpus(plan, r),
-        domains(r),
-        locks(r),
-        ledger(r),
-        latency(r),
-        metrics(r),
-        distances(plan, r),
-    ];
-    std::iter::zip(TABLES.iter().copied(), all.map(Table::to_ipc)).collect()
+    let all = [tasks(r), cpus(plan, r), domains(r), locks(r), ledger(r), latency(r), metrics(r), distances(plan, r)];
+    std::iter::zip(TABLES.iter().copied(), all.map(Table::into_ipc)).collect()
 }
 
 fn tasks(r: &RunResult) -> Table {
@@ -470,9 +459,8 @@ fn distances(plan: &Plan, r: &RunResult) -> Table {
         ("wakeup_from_previous", &r.observed.wakeups_from_prev),
         ("line_transfer", &r.transfers),
     ];
-    let rows: Vec<_> = (kinds.iter())
-        .flat_map(|(what, counts)| counts.iter().enumerate().map(move |(d, n)| (*what, d, *n)))
-        .collect();
+    let rows: Vec<_> =
+        (kinds.iter()).flat_map(|(what, counts)| counts.iter().enumerate().map(move |(d, n)| (*what, d, *n))).collect();
     Table::default()
         .words("what", rows.iter().map(|r| r.0))
         .u64("distance", rows.iter().map(|r| r.1 as u64))

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use contend_sim::host::{EventSink, Limits, Outcome, Setup, Status, simulate};
 
-use crate::error::{RunError, ScenarioError};
+use crate::error::RunError;
 use crate::result::{Output, summarise};
 use crate::scenario::{Input, Plan};
 use crate::trace::TraceFile;
@@ -40,7 +40,7 @@ pub fn run(plan: &Plan, options: RunOptions<'_>) -> Result<Output, RunError> {
             inputs.borrow_mut().add(name, &bytes);
             Ok(bytes)
         })
-        .map_err(ScenarioError::from)?;
+        .map_err(|e| plan.workload_error(e))?;
     let inputs = inputs.into_inner();
 
     let limits = Limits { horizon: plan.horizon_ns.unwrap_or(Limits::default().horizon), stall: plan.stall_ns };
@@ -52,13 +52,8 @@ pub fn run(plan: &Plan, options: RunOptions<'_>) -> Result<Output, RunError> {
         sink = Some(Box::new(writer));
         trace = Some((partial, path));
     }
-    let setup = Setup {
-        machine: plan.machine.clone(),
-        features: plan.features.clone(),
-        workload,
-        seed: plan.seed,
-        limits,
-    };
+    let setup =
+        Setup { machine: plan.machine.clone(), features: plan.features.clone(), workload, seed: plan.seed, limits };
     let mut go_on = |_: Status| true;
     let progress = options.progress.unwrap_or(&mut go_on);
     let result = quietly(|| simulate(plan.preset.policy, setup, sink, progress));

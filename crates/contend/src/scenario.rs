@@ -24,7 +24,8 @@ use std::path::{Path, PathBuf};
 
 use contend_machine::{Machine, MachineError};
 use contend_sched::features::{Features, Preset};
-use contend_workload::WorkloadSpec;
+use contend_trace::TraceError;
+use contend_workload::{WorkloadError, WorkloadSpec};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -265,7 +266,7 @@ impl Scenario {
             let right = "write a table [workload] with kind = \"...\"; `contend list workloads` lists them".into();
             return Err(ScenarioError::MissingKey { at, right });
         };
-        let machine_error = |source| ScenarioError::Machine { at: machine.at.clone(), source };
+        let machine_error = |source| ScenarioError::Machine { at: machine.at.clone(), source: Box::new(source) };
         let path = if machine.value.ends_with(".toml") && !is_shipped(&machine.value) {
             self.base.join(&machine.value).to_string_lossy().into_owned()
         } else {
@@ -274,7 +275,7 @@ impl Scenario {
         let machine_base = Machine::load(&path).map_err(|e| match e {
             // The message already begins with the machine file's name.
             MachineError::UnknownMachine { .. } | MachineError::Synthetic { .. } => machine_error(e),
-            e => ScenarioError::Machine { at: At { key: String::new(), ..machine.at.clone() }, source: e },
+            e => ScenarioError::Machine { at: set_at(&machine.at), source: Box::new(e) },
         })?;
 
         let Some(preset) = Preset::find(&self.policy.value) else {
@@ -295,19 +296,19 @@ impl Scenario {
             if let Some(cost) = key.strip_prefix("machine.") {
                 changed
                     .set(cost, &given.value)
-                    .map_err(|source| ScenarioError::Machine { at: set_at(&given.at), source: unprefixed(source) })?;
+                    .map_err(|e| ScenarioError::MachineCost(Box::new(placed(e, &given.at))))?;
                 machine_set.insert(cost.to_string(), given.value.clone());
             } else {
                 features
                     .set(key, &given.value)
-                    .map_err(|source| ScenarioError::Feature { at: set_at(&given.at), source })?;
+                    .map_err(|e| ScenarioError::Feature { at: set_at(&given.at), source: Box::new(e) })?;
                 last = Some(&given.at);
             }
         }
         features.validate().map_err(|source| {
             let at = self.set.get(&source.key).map(|g| &g.at).or(last);
             let at = at.map_or(At { file: self.file.clone(), line: 0, key: String::new() }, set_at);
-            ScenarioError::Feature { at, source }
+            ScenarioError::Feature { at, source: Box::new(source) }
         })?;
         Ok(Plan {
             file: self.file.clone(),
@@ -330,15 +331,17 @@ fn set_at(at: &At) -> At {
     At { key: String::new(), ..at.clone() }
 }
 
-/// A machine error of an override, without its own `--set`.
-fn unprefixed(mut e: MachineError) -> MachineError {
+/// A machine error of an override, with the override's place.
+fn placed(mut e: MachineError, given: &At) -> MachineError {
     if let MachineError::UnknownKey { at, .. }
     | MachineError::WrongType { at, .. }
     | MachineError::OutOfRange { at, .. }
     | MachineError::Length { at, .. }
     | MachineError::Band { at, .. } = &mut e
     {
-        at.file = "machine".into();
+        at.file = given.file.clone();
+        at.line = given.line;
+        at.key = format!("machine.{}", at.key);
     }
     e
 }
@@ -370,7 +373,7 @@ fn quoted(text: &str) -> String {
 /// How many CPUs a recording was made on.
 fn recorded_cpus(path: &Path) -> Result<usize> {
     let name = path.display().to_string();
-    let mut reader = contend_trace::open(path)?;
+    let mut reader = contend_trace::open(path).map_err(|e| no_recording(e, &name))?;
     for event in &mut reader {
         event?;
     }
@@ -382,6 +385,16 @@ fn recorded_cpus(path: &Path) -> Result<usize> {
         return Err(ScenarioError::WrongKind { file: name, found: format!("a recording of {cpus} CPUs"), right });
     }
     Ok(cpus)
+}
+
+/// A file that is no recording may have been meant as anything.
+fn no_recording(e: TraceError, file: &str) -> ScenarioError {
+    let TraceError::NotATrace { line, found, .. } = &e else { return e.into() };
+    let binary = found.chars().any(|c| c == '\u{fffd}' || (c.is_control() && c != '\t'));
+    let found = if binary { "binary data".into() } else { format!("line {line} is {found:?}") };
+    let right = "should be a scenario (.toml), an rt-app file (.json), or a recording as text of `trace-cmd report`, \
+                 tracefs or `perf script` (.gz too)";
+    ScenarioError::WrongKind { file: file.into(), found, right: right.into() }
 }
 
 fn seconds_ns(seconds: f64, at: At) -> Result<u64> {
@@ -398,7 +411,7 @@ fn workload_error(
     line: impl FnOnce(std::ops::Range<usize>) -> usize,
 ) -> ScenarioError {
     let line = e.span.clone().map_or(at.line, line);
-    ScenarioError::WorkloadKey { at: At { line, key: String::new(), ..at }, source: e }
+    ScenarioError::WorkloadKey { at: At { line, key: String::new(), ..at }, source: Box::new(e) }
 }
 
 /// A value of TOML in words, shortened.
@@ -483,17 +496,16 @@ impl Source<'_> {
                 right: "name it in a scenario's key machine, or give it to --machine".into(),
             });
         }
-        let first =
-            root.keys().filter(|k| !KEYS.contains(&k.get_ref().as_ref())).min_by_key(|k| k.span().start);
+        let first = root.keys().filter(|k| !KEYS.contains(&k.get_ref().as_ref())).min_by_key(|k| k.span().start);
         if let Some(key) = first {
             let name = key.get_ref().as_ref();
-            let right =
-                did_you_mean(name, KEYS.iter().copied(), format!("keys of a scenario are {}", KEYS.join(", ")));
+            let right = did_you_mean(name, KEYS.iter().copied(), format!("keys of a scenario are {}", KEYS.join(", ")));
             return Err(ScenarioError::UnknownKey { at: self.at(key, name), right });
         }
         let mut s = Scenario::empty(self.file, base);
         if let Some(v) = root.get("machine") {
-            s.machine = Some(self.string(v, "machine", "a name, a path ending in .toml, or a specification like 2n2l8c2t")?);
+            s.machine =
+                Some(self.string(v, "machine", "a name, a path ending in .toml, or a specification like 2n2l8c2t")?);
         }
         if let Some(v) = root.get("policy") {
             s.policy = self.string(v, "policy", "the name of a preset; `contend list presets` lists them")?;
@@ -523,8 +535,7 @@ impl Source<'_> {
         }
         if let Some(v) = root.get("workload") {
             let at = At { file: self.file.into(), line: 0, key: String::new() };
-            let spec = WorkloadSpec::from_toml(v)
-                .map_err(|e| workload_error(e, at, |span| self.line(span.start)))?;
+            let spec = WorkloadSpec::from_toml(v).map_err(|e| workload_error(e, at, |span| self.line(span.start)))?;
             s.workload = Some(spec);
         }
         Ok(s)
@@ -577,6 +588,20 @@ impl Plan {
             return Err(std::io::Error::other(format!("larger than {INPUT_BYTES_MAX} bytes")));
         }
         Ok(bytes)
+    }
+
+    /// A workload's error, with the scenario named where a file is missing.
+    pub(crate) fn workload_error(&self, e: WorkloadError) -> ScenarioError {
+        match e {
+            WorkloadError::Read { file, source } => {
+                ScenarioError::Read { file: self.base.join(file).display().to_string(), why: why(&source) }
+            }
+            WorkloadError::RtApp(mut e) => {
+                e.file = self.base.join(&e.file).display().to_string();
+                WorkloadError::RtApp(e).into()
+            }
+            e => e.into(),
+        }
     }
 
     /// Features that differ from the preset's.

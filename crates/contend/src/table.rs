@@ -51,7 +51,7 @@ impl Table {
     }
 
     /// The bytes of an Arrow IPC file.
-    pub fn to_ipc(self) -> Vec<u8> {
+    pub fn into_ipc(self) -> Vec<u8> {
         let schema = Arc::new(Schema::new(self.fields));
         let batch = RecordBatch::try_new(Arc::clone(&schema), self.columns).expect("columns of equal length");
         let mut out = Vec::new();

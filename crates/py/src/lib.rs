@@ -1,1 +1,151 @@
+//! Python bindings: conversion and errors only; `python/contend/_core.pyi` is the interface.
+//!
+//! A run holds no GIL: it takes it back some times a second, to report progress and to look for Ctrl-C.
 
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use contend::{Outcome, RunError, RunOptions, Scenario, ScenarioError, Status};
+use pyo3::create_exception;
+use pyo3::exceptions::{PyException, PyKeyError, PyKeyboardInterrupt};
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+create_exception!(_core, ContendError, PyException, "Whatever contend refuses, and why.");
+create_exception!(_core, ScenarioInvalid, ContendError, "A scenario, or a file it names, is not right.");
+
+/// Time between two looks at Python.
+const LOOK: Duration = Duration::from_millis(100);
+
+fn scenario_error(e: ScenarioError) -> PyErr {
+    ScenarioInvalid::new_err(e.to_string())
+}
+
+fn run_error(e: RunError) -> PyErr {
+    match e {
+        RunError::Scenario(e) => scenario_error(e),
+        e => ContendError::new_err(e.to_string()),
+    }
+}
+
+/// A finished run.
+#[pyclass(frozen, module = "contend._core")]
+struct Output(contend::Output);
+
+#[pymethods]
+impl Output {
+    #[getter]
+    fn summary_json(&self) -> String {
+        self.0.summary_json()
+    }
+    #[getter]
+    fn scenario_toml(&self) -> &str {
+        self.0.scenario_toml()
+    }
+    #[getter]
+    fn wall_s(&self) -> f64 {
+        self.0.wall_s
+    }
+    #[getter]
+    fn cpu_s(&self) -> f64 {
+        self.0.cpu_s
+    }
+    fn table<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyBytes>> {
+        let table = self.0.tables.iter().find(|(n, _)| *n == name);
+        let (_, bytes) = table.ok_or_else(|| PyKeyError::new_err(name.to_string()))?;
+        Ok(PyBytes::new(py, bytes))
+    }
+    fn write(&self, py: Python<'_>, dir: PathBuf) -> PyResult<()> {
+        py.detach(|| self.0.write(&dir)).map_err(run_error)
+    }
+}
+
+/// Run a scenario: a file (`path`) or a JSON object (`json`), with overrides.
+#[pyfunction]
+#[pyo3(signature = (*, path=None, json=None, machine=None, policy=None, set=vec![], seed=None, horizon_s=None,
+                    trace=None, out=None, progress=None))]
+#[allow(clippy::too_many_arguments, reason = "keyword arguments of a Python function")]
+fn run(
+    py: Python<'_>,
+    path: Option<PathBuf>,
+    json: Option<String>,
+    machine: Option<String>,
+    policy: Option<String>,
+    set: Vec<(String, String)>,
+    seed: Option<u64>,
+    horizon_s: Option<f64>,
+    trace: Option<PathBuf>,
+    out: Option<PathBuf>,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<Output> {
+    let mut stopped = None;
+    let mut looked = Instant::now();
+    let mut look = |status: Status| {
+        if looked.elapsed() < LOOK {
+            return true;
+        }
+        let answer = Python::attach(|py| {
+            py.check_signals()?;
+            let Some(f) = &progress else { return Ok(()) };
+            f.call1(py, (status.now, status.horizon, status.alive, status.dispatches)).map(drop)
+        });
+        looked = Instant::now();
+        match answer {
+            Ok(()) => true,
+            Err(e) => {
+                stopped = Some(e);
+                false
+            }
+        }
+    };
+    let result = py.detach(|| {
+        let plan = || {
+            let mut scenario = match (&path, &json) {
+                (Some(path), None) => Scenario::from_path(path)?,
+                (None, Some(json)) => Scenario::from_json(json, Path::new(""))?,
+                _ => unreachable!("python/contend gives one of them"),
+            };
+            machine.iter().for_each(|m| scenario.set_machine(m));
+            policy.iter().for_each(|p| scenario.set_policy(p));
+            seed.iter().for_each(|s| scenario.set_seed(*s));
+            horizon_s.map_or(Ok(()), |s| scenario.set_horizon_s(s))?;
+            set.iter().try_for_each(|(key, value)| scenario.set(key, value))?;
+            scenario.plan()
+        };
+        let plan = plan()?;
+        out.as_deref().map_or(Ok(()), contend::result::check_target)?;
+        contend::run(&plan, RunOptions { trace: trace.as_deref(), progress: Some(&mut look) })
+    });
+    if let Some(e) = stopped {
+        return Err(e);
+    }
+    let output = result.map_err(run_error)?;
+    // A signal that came after the last look.
+    py.check_signals()?;
+    if output.outcome == Outcome::Interrupted {
+        return Err(PyKeyboardInterrupt::new_err(()));
+    }
+    if let Some(out) = out {
+        py.detach(|| output.write(&out)).map_err(run_error)?;
+    }
+    Ok(Output(output))
+}
+
+/// What there is, as a JSON array of objects: machines, workloads, policies, features or presets.
+#[pyfunction]
+#[pyo3(signature = (what, policy=None))]
+fn describe(what: &str, policy: Option<&str>) -> PyResult<String> {
+    contend::describe::list(what, policy).map(|v| v.to_string()).map_err(scenario_error)
+}
+
+#[pymodule]
+fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    m.add("SCHEMA", contend::result::SCHEMA)?;
+    m.add("TABLES", contend::result::TABLES.to_vec())?;
+    m.add("ContendError", m.py().get_type::<ContendError>())?;
+    m.add("ScenarioInvalid", m.py().get_type::<ScenarioInvalid>())?;
+    m.add_class::<Output>()?;
+    m.add_function(wrap_pyfunction!(run, m)?)?;
+    m.add_function(wrap_pyfunction!(describe, m)?)
+}

@@ -1,0 +1,71 @@
+# Everything sets itself up: needed are git, make, a C compiler, Rust (1.88 or later), Python 3.11 or later with venv.
+
+PYTHON ?= python3
+CARGO ?= cargo
+VENV := .venv
+BIN := $(VENV)/bin
+CONTEND := $(BIN)/contend
+export VIRTUAL_ENV := $(CURDIR)/$(VENV)
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test quick bench build lint rust-test python-test clean lock
+
+help: ## Show this list
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F '\t' '{ printf "  make %-12s %s\n", $$1, $$2 }'
+
+demo: build ## Build, run the shipped recording on an 88-CPU machine under two wake-up paths, say why they differ
+	@sh scenarios/demo.sh $(CONTEND)
+
+test: lint rust-test build python-test ## Everything: formats, lints, all tests (under 20 minutes)
+	@echo "make test: all passed"
+
+quick: build $(VENV)/dev-ready ## Part of the tests (under a minute after a build)
+	$(CARGO) test --quiet --lib -p contend-platform -p contend-locks -p contend-machine -p contend-sched -p contend
+	$(BIN)/python -m pytest -q -m "not slow"
+
+bench: build $(VENV)/dev-ready ## The project's figures: dispatches and messages a CPU-second, events a second
+	$(CARGO) bench --workspace --locked
+	@sh scenarios/bench.sh $(CONTEND)
+
+build: $(VENV)/ready ## Build the release wheel into .venv; the tool is .venv/bin/contend
+	$(BIN)/maturin develop --release --locked --quiet
+	@$(CONTEND) --version
+
+lint: $(VENV)/dev-ready ## Formatters, clippy, ruff
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --locked --quiet -- -D warnings
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+
+rust-test: ## All Rust tests
+	$(CARGO) test --workspace --locked
+
+python-test: build $(VENV)/dev-ready ## Python: types, stubs, tests
+	$(BIN)/mypy
+	$(BIN)/python -m mypy.stubtest contend._core
+	$(BIN)/python -m pytest
+
+lock: $(VENV)/ready ## Pin the newest Python packages that fit requirements*.in
+	$(BIN)/pip install --quiet uv
+	$(BIN)/uv pip compile --quiet --upgrade --generate-hashes --universal --python-version 3.11 --no-header \
+		requirements.in -o requirements.lock
+	$(BIN)/uv pip compile --quiet --upgrade --generate-hashes --universal --python-version 3.11 --no-header \
+		requirements-dev.in -o requirements-dev.lock
+
+clean: ## Remove what was built
+	rm -rf $(VENV) results python/contend/*.so .pytest_cache .mypy_cache .ruff_cache
+	$(CARGO) clean --quiet
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Python 3.11 or later is needed; name it: make PYTHON=python3.12 ..." >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/ready: requirements.lock | $(VENV)/bin/python
+	$(BIN)/pip install --quiet --require-hashes -r requirements.lock
+	@touch $@
+
+$(VENV)/dev-ready: requirements-dev.lock | $(VENV)/ready
+	$(BIN)/pip install --quiet --require-hashes -r requirements-dev.lock
+	@touch $@

@@ -1,0 +1,5 @@
+"""`python -m contend`."""
+
+from contend.cli import main
+
+main()

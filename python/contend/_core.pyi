@@ -1,0 +1,40 @@
+"""The compiled part: conversion and errors only. Use the package `contend`, not this module."""
+
+from collections.abc import Callable
+from os import PathLike
+from typing import final
+
+__version__: str
+SCHEMA: int
+TABLES: list[str]
+
+class ContendError(Exception): ...
+class ScenarioInvalid(ContendError): ...
+
+@final
+class Output:
+    @property
+    def summary_json(self) -> str: ...
+    @property
+    def scenario_toml(self) -> str: ...
+    @property
+    def wall_s(self) -> float: ...
+    @property
+    def cpu_s(self) -> float: ...
+    def table(self, name: str) -> bytes: ...
+    def write(self, dir: str | PathLike[str]) -> None: ...
+
+def run(
+    *,
+    path: str | PathLike[str] | None = None,
+    json: str | None = None,
+    machine: str | None = None,
+    policy: str | None = None,
+    set: list[tuple[str, str]] = ...,
+    seed: int | None = None,
+    horizon_s: float | None = None,
+    trace: str | PathLike[str] | None = None,
+    out: str | PathLike[str] | None = None,
+    progress: Callable[[int, int | None, int, int], object] | None = None,
+) -> Output: ...
+def describe(what: str, policy: str | None = None) -> str: ...

@@ -1,0 +1,362 @@
+"""The command `contend`.
+
+Heavy modules (polars, rich, matplotlib) are imported where they are used, so that the command starts in a few
+hundredths of a second.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+import time
+from typing import NoReturn
+
+import click
+
+from contend._core import ContendError, __version__
+
+EXIT_OK = 0
+EXIT_INPUT = 2
+EXIT_BY_OUTCOME = {
+    "finished": 0,
+    "horizon": 0,
+    "deadlock": 3,
+    "livelock": 3,
+    "stall": 4,
+    "policy-error": 5,
+    "corrupt-list": 5,
+    "panic": 5,
+}
+EXIT_INTERRUPTED = 130
+EXIT_PIPE = 141
+
+LISTABLE = ["machines", "workloads", "policies", "features", "presets"]
+SHELLS = ["bash", "zsh", "fish"]
+
+PROGRESS_AFTER_S = 2.0
+"""A run that takes longer shows where it stands."""
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="contend", message="%(prog)s %(version)s")
+def cli() -> None:
+    """A wind tunnel for CPU schedulers and locks.
+
+    Runs real scheduler algorithms over a simulated many-core host, and says what happened and why.
+    """
+
+
+def key_value(text: str) -> tuple[str, str]:
+    """The two parts of KEY=VALUE."""
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise click.BadParameter(f"found '{text}'; should be KEY=VALUE, such as wake_path=remote-lock")
+    return key.strip(), value.strip()
+
+
+def seed_number(text: str | None) -> int | None:
+    """A seed."""
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit()) or int(text) >= 1 << 63:
+        raise click.BadParameter(f"found '{text}'; should be a whole number from 0 to {(1 << 63) - 1}")
+    return int(text)
+
+
+def seconds_number(text: str | None) -> float | None:
+    """A number of seconds."""
+    if text is None:
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        raise click.BadParameter(f"found '{text}'; should be a number of seconds, such as 20 or 0.5") from None
+
+
+class ProgressLine:
+    """One line on stderr, rewritten in place: how far, how fast, how long still."""
+
+    def __init__(self, *, forced: bool) -> None:
+        self.began = time.monotonic()
+        self.forced = forced
+        self.width = 0
+        self.shown = 0.0
+
+    def __call__(self, now_ns: int, horizon_ns: int | None, alive: int, dispatches: int) -> None:
+        """Show it, from the second second on and four times a second."""
+        clock = time.monotonic()
+        taken = clock - self.began
+        if (taken < PROGRESS_AFTER_S and not self.forced) or clock - self.shown < 0.25:
+            return
+        self.shown = clock
+        virtual = now_ns / 1e9
+        rate = virtual / taken if taken else 0.0
+        parts = []
+        if horizon_ns:
+            parts.append(f"{100 * now_ns / horizon_ns:3.0f} %  {virtual:.3f} of {horizon_ns / 1e9:g} virtual s")
+        else:
+            parts.append(f"{virtual:.3f} virtual s, {alive:,} tasks alive")
+        parts.append(f"{rate:.3g} virtual s/s")
+        parts.append(f"{dispatches / taken / 1e6:.2f} M dispatches/s" if taken else "")
+        if horizon_ns and rate > 0:
+            parts.append(f"{max(0.0, (horizon_ns / 1e9 - virtual) / rate):.0f} s left")
+        self._write("  ".join(parts))
+
+    def _write(self, line: str) -> None:
+        sys.stderr.write("\r" + line.ljust(self.width))
+        sys.stderr.flush()
+        self.width = len(line)
+
+    def clear(self) -> None:
+        """Remove the line."""
+        if self.width:
+            sys.stderr.write("\r" + " " * self.width + "\r")
+            sys.stderr.flush()
+            self.width = 0
+
+
+def replay_command(
+    scenario: str,
+    *,
+    machine: str | None,
+    policy: str | None,
+    sets: tuple[tuple[str, str], ...],
+    seed: int,
+    horizon: float | None,
+) -> str:
+    """The one command that runs the same again."""
+    words = ["contend", "run", scenario]
+    if machine is not None:
+        words += ["--machine", machine]
+    if policy is not None:
+        words += ["--policy", policy]
+    for key, value in sets:
+        words += ["--set", f"{key}={value}"]
+    if horizon is not None:
+        words += ["--horizon", repr(horizon).removesuffix(".0")]
+    words += ["--seed", str(seed)]
+    return shlex.join(words)
+
+
+@cli.command()
+@click.argument("scenario")
+@click.option("--machine", "-m", metavar="M", help="A machine's name, its file (.toml), or a shape such as 2n2l8c2t.")
+@click.option("--policy", "-p", metavar="P", help="A preset; `contend list presets`.")
+@click.option(
+    "--set",
+    "sets",
+    metavar="KEY=VALUE",
+    multiple=True,
+    callback=lambda _ctx, _param, given: tuple(key_value(g) for g in given),
+    help="A feature, machine.COST or workload.KEY. May be repeated; `contend list features`.",
+)
+@click.option(
+    "--seed", metavar="N", callback=lambda _ctx, _param, text: seed_number(text), help="Seed of all random choices."
+)
+@click.option(
+    "--horizon",
+    metavar="S",
+    callback=lambda _ctx, _param, text: seconds_number(text),
+    help="End the run after this many virtual seconds.",
+)
+@click.option("--out", metavar="DIR", help="Store the result here.")
+@click.option("--trace", metavar="FILE", help="Write scheduling events: Perfetto's format, or ftrace text (.txt).")
+@click.option("--json", "as_json", is_flag=True, help="Print the result's summary as one JSON object.")
+@click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors.")
+@click.option("--progress", is_flag=True, help="Show progress even where stderr is no terminal.")
+def run(
+    *,
+    scenario: str,
+    machine: str | None,
+    policy: str | None,
+    sets: tuple[tuple[str, str], ...],
+    seed: int | None,
+    horizon: float | None,
+    out: str | None,
+    trace: str | None,
+    as_json: bool,
+    quiet: bool,
+    progress: bool,
+) -> int:
+    """Simulate SCENARIO: a scenario (.toml), an rt-app file (.json), a recording, or a result's directory.
+
+    \b
+    Exit codes: 0 finished or horizon reached, 2 wrong input, 3 deadlock or
+    livelock, 4 stall, 5 policy error, corrupted list or panic, 130 Ctrl-C.
+    """
+    from contend.run import run as simulate
+
+    line = ProgressLine(forced=progress) if progress or (sys.stderr.isatty() and not quiet) else None
+    try:
+        # A later --set of the same key wins, as on other command lines.
+        result = simulate(
+            scenario,
+            machine=machine,
+            policy=policy,
+            set=dict(sets),
+            seed=seed,
+            horizon_s=horizon,
+            out=out,
+            trace=trace,
+            progress=line,
+        )
+    finally:
+        if line:
+            line.clear()
+    summary = result.to_dict()
+    replay = replay_command(scenario, machine=machine, policy=policy, sets=sets, seed=summary["seed"], horizon=horizon)
+    if as_json:
+        click.echo(json.dumps({**summary, "replay": replay}, indent=2))
+    elif not quiet:
+        from contend import text
+
+        console = text.console()
+        text.run_report(summary, console)
+        if out:
+            click.echo(f"Stored in {out}; `{shlex.join(['contend', 'explain', out])}` says why.")
+        if trace:
+            click.echo(f"Trace in {trace}.")
+    if not result.ok:
+        click.echo(
+            f"error: {result.outcome}: {summary['outcome_detail']}\n"
+            f"  scenario: {scenario}\n  seed: {summary['seed']}\n  replay: {replay}",
+            err=True,
+        )
+    return EXIT_BY_OUTCOME[result.outcome]
+
+
+@cli.command("list")
+@click.argument("what", type=click.Choice(LISTABLE))
+@click.option("--policy", "-p", metavar="P", help="For features: show their values in this preset.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON array of objects.")
+def list_(*, what: str, policy: str | None, as_json: bool) -> int:
+    """What there is: machines, workloads, policies, features or presets."""
+    from contend._core import describe
+
+    items = json.loads(describe(what, policy))
+    if as_json:
+        click.echo(json.dumps(items, indent=2))
+        return EXIT_OK
+    from rich.markup import escape
+
+    from contend import text
+
+    out = text.console()
+    if what == "machines":
+        columns = [("name", "left"), ("CPUs", "right"), ("nodes", "right"), ("cores", "right"), ("about", "fold")]
+        rows = [[m["name"], str(m["cpus"]), str(m["nodes"]), str(m["cores"]), m["doc"]] for m in items]
+        out.print(text.table("", columns, rows))
+        click.echo("Also a machine file (.toml), or a shape: 2n2l8c2t is 2 nodes of 2 LLCs of 8 cores of 2 threads.")
+    elif what == "workloads":
+        for w in items:
+            out.print(f"[bold]{w['name']}[/bold]: {escape(w['doc'])}")
+            columns = [("key", "left"), ("default", "left"), ("values", "fold"), ("what it is", "fold")]
+            rows = [
+                [k["name"], "" if k["default"] is None else json.dumps(k["default"]), k["values"], k["doc"]]
+                for k in w["keys"]
+            ]
+            out.print(text.table("", columns, rows))
+    elif what == "features":
+        columns = [("feature", "left"), ("value", "left"), ("what it is", "fold"), ("values", "fold")]
+        out.print(text.table("", columns, [[f["name"], f["value"], f["doc"], f["values"]] for f in items]))
+    elif what == "policies":
+        columns = [("policy", "left"), ("about", "fold"), ("presets", "fold")]
+        out.print(text.table("", columns, [[p["name"], p["doc"], ", ".join(p["presets"])] for p in items]))
+    else:
+        columns = [("preset", "left"), ("policy", "left"), ("about", "fold")]
+        out.print(text.table("", columns, [[p["name"], p["policy"], p["doc"]] for p in items]))
+        click.echo("`cfs`, `eevdf` and `linux` stand for the newest preset of each and of all.")
+    return EXIT_OK
+
+
+@cli.command()
+@click.argument("result")
+@click.option("--against", metavar="RESULT", help="Compare with this result (the baseline).")
+@click.option("--plot", metavar="FILE", help="Draw the ledger, the latencies and the placement (.png, .svg or .pdf).")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def explain(*, result: str, against: str | None, plot: str | None, as_json: bool) -> int:
+    """What the stored RESULT says and why: ledger, locks, wake-ups, latencies, longest waits."""
+    from contend import explain as explaining
+    from contend.result import load
+
+    loaded = load(result)
+    baseline = load(against) if against else None
+    said = explaining.compare(loaded, baseline) if baseline else explaining.explain(loaded)
+    if plot:
+        from contend.plot import draw
+
+        draw([loaded] if baseline is None else [baseline, loaded], plot)
+    if as_json:
+        click.echo(json.dumps(said, indent=2))
+        return EXIT_OK
+    from contend import text
+
+    out = text.console()
+    if against:
+        text.compared(said, (against, result), out)
+    else:
+        text.explained(said, out)
+    if plot:
+        click.echo(f"Figure in {plot}.")
+    return EXIT_OK
+
+
+@cli.command()
+@click.argument("shell", type=click.Choice(SHELLS))
+def completion(*, shell: str) -> int:
+    """Print the completion script of SHELL; for bash: eval "$(contend completion bash)"."""
+    from click.shell_completion import get_completion_class
+
+    kind = get_completion_class(shell)
+    assert kind is not None
+    click.echo(kind(cli, {}, "contend", "_CONTEND_COMPLETE").source())
+    return EXIT_OK
+
+
+def _close(word: str, known: list[str]) -> str:
+    import difflib
+
+    near = difflib.get_close_matches(word, known, n=1)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def _usage(e: click.UsageError) -> str:
+    """What is wrong with the command line, in one line that says what to type."""
+    message = e.format_message().rstrip(".")
+    command = e.ctx.command_path if e.ctx else "contend"
+    if isinstance(e, click.NoSuchOption):
+        known = [name for p in (e.ctx.command.params if e.ctx else []) for name in p.opts]
+        return f"no such option: {e.option_name}{_close(e.option_name, known)} (`{command} --help` lists them)"
+    if isinstance(e, click.MissingParameter) and e.param is not None:
+        return f"{e.param.human_readable_name.upper()} is missing (`{command} --help` says more)"
+    if isinstance(e, click.BadParameter) and e.param is not None:
+        name = e.param.opts[0] if isinstance(e.param, click.Option) else e.param.human_readable_name.upper()
+        return f"{name}: {e.message.rstrip('.')}"
+    return f"{message} (`{command} --help` says more)"
+
+
+def _quit_quietly() -> NoReturn:
+    """Nobody reads any more: end without a word, as programs that die of SIGPIPE do."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(EXIT_PIPE)
+
+
+def main(args: list[str] | None = None) -> NoReturn:
+    """Run the command line and exit."""
+    try:
+        code = cli.main(args, prog_name="contend", standalone_mode=False)
+        sys.stdout.flush()
+    except ContendError as e:
+        click.echo(f"error: {e}", err=True)
+        code = EXIT_INPUT
+    except click.UsageError as e:
+        click.echo(f"error: {_usage(e)}", err=True)
+        code = EXIT_INPUT
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("interrupted: nothing was written", err=True)
+        code = EXIT_INTERRUPTED
+    except BrokenPipeError:
+        _quit_quietly()
+    sys.exit(code if isinstance(code, int) else EXIT_OK)

@@ -1,0 +1,162 @@
+"""What a result says, and why: `contend explain`.
+
+`explain` turns a result into one object (what `--json` prints); `contend.text` shows it in sentences and tables. All
+figures come from the stored result: nothing is simulated again.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from contend.result import Result
+
+SCHEMA = 1
+
+MECHANISMS = {
+    "user": "the tasks' own computing",
+    "syscall": "the tasks' system calls: pipes, sockets, futexes, copying",
+    "cold_cache": "caches refilled after moves between CPUs, by wake-up placement and load balancing "
+    "(features wake_affine, idle_search, balance)",
+    "wakeup": "the wake-up path itself, try_to_wake_up (feature wake_path)",
+    "idle_search": "select_task_rq looking for an idle CPU (features idle_search, sis_*)",
+    "switch": "schedule() and the context switch",
+    "balance": "load balancing: newidle, periodic and nohz (features balance, newidle_balance, nohz_balance)",
+    "interrupt": "interrupt entry and exit, ticks and timers; wake-ups of other CPUs by interrupt "
+    "(features wake_path, idle_polling)",
+    "rq_lock_wait": "waiting for run-queue locks: wake-ups, switches and balancing of several CPUs meet there "
+    "(features wake_path, rq_lock)",
+    "spin_lock_wait": "waiting for the kernel's other spinlocks: pipes, sockets, futex buckets",
+    "on_cpu_wait": "wakers waiting until the wakee's old CPU has switched away from it (feature wake_path)",
+    "idle": "nothing to run",
+}
+"""What each account of the ledger is."""
+
+USEFUL = ("user", "syscall")
+"""Accounts that are work done for the tasks."""
+
+OUTCOMES = {
+    "finished": "every task exited",
+    "horizon": "the run reached its end with tasks alive",
+    "deadlock": "tasks live and nothing will ever happen again",
+    "livelock": "events happen but no task runs",
+    "stall": "a runnable task was not run for too long",
+    "policy-error": "the policy decided something impossible",
+    "corrupt-list": "a list of pending wake-ups was corrupted",
+    "panic": "code of a policy or a program panicked",
+}
+
+RAN = ("workload", "machine", "cpus", "policy", "set", "seed", "outcome", "virtual_s")
+LOCKS_SHOWN = 10
+TASKS_SHOWN = 10
+
+
+def ledger_rows(result: Result) -> list[dict[str, Any]]:
+    """The ledger, largest account first."""
+    ledger = result.ledger()
+    total = sum(ledger.values()) or 1
+    rows = [
+        {"account": a, "ns": ns, "seconds": ns / 1e9, "share": ns / total, "mechanism": MECHANISMS.get(a, "")}
+        for a, ns in ledger.items()
+    ]
+    return sorted(rows, key=lambda r: -r["ns"])
+
+
+def losses(result: Result) -> list[dict[str, Any]]:
+    """The accounts that are neither work for the tasks nor idleness, largest first."""
+    return [r for r in ledger_rows(result) if r["account"] not in USEFUL and r["account"] != "idle"]
+
+
+def _placement(counts: dict[str, int]) -> list[dict[str, Any]]:
+    total = sum(counts.values()) or 1
+    return [{"distance": d, "wakeups": n, "share": n / total} for d, n in counts.items()]
+
+
+def _tasks(result: Result) -> list[dict[str, Any]]:
+    frame = result["tasks"].sort(["max_delay_ns", "task"], descending=[True, False]).head(TASKS_SHOWN)
+    columns = ["task", "name", "runtime_ns", "switches", "avg_delay_ns", "max_delay_ns", "max_delay_start_ns"]
+    return frame.select(columns).to_dicts()
+
+
+def explain(result: Result) -> dict[str, Any]:
+    """Everything that `contend explain` says of one result."""
+    s = result.summary
+    lost = losses(result)
+    busy = sum(ns for account, ns in result.ledger().items() if account != "idle")
+    largest = lost[0] if lost and lost[0]["ns"] > 0 else None
+    return {
+        "schema": SCHEMA,
+        "ran": {
+            key: s[key] for key in ("workload", "machine", "cpus", "policy", "algorithm", "set", "seed", "virtual_s")
+        },
+        "outcome": s["outcome"],
+        "outcome_meaning": OUTCOMES.get(s["outcome"], ""),
+        "outcome_detail": s["outcome_detail"],
+        "recordings": s["recordings"],
+        "ledger": ledger_rows(result),
+        "largest_loss": largest and {**largest, "share_of_busy": largest["ns"] / (busy or 1)},
+        "lock_kinds": s["lock_kinds"],
+        "locks": s["locks"][:LOCKS_SHOWN],
+        "wakeups": {
+            "from_waker": _placement(s["wakeups"]["from_waker"]),
+            "from_previous": _placement(s["wakeups"]["from_previous"]),
+            "idle_searches": s["wakeups"]["idle_searches"],
+            "idle_searches_found": s["wakeups"]["idle_searches_found"],
+            "probes": s["wakeups"]["probes"],
+        },
+        "wakeup_latency_us": s["wakeup_latency_us"],
+        "metrics": s["metrics"],
+        "tasks": s["tasks"],
+        "longest_waits": _tasks(result),
+    }
+
+
+def _lock_total(result: Result, kind: str) -> dict[str, Any]:
+    for row in result.summary["lock_kinds"]:
+        if row["kind"] == kind:
+            return dict(row)
+    return {"acquisitions": 0, "contended": 0, "wait_s": 0.0, "hold_s": 0.0}
+
+
+def compare(result: Result, baseline: Result) -> dict[str, Any]:
+    """How a result differs from a baseline, and which account of the ledger moved most."""
+    s, b = result.summary, baseline.summary
+    new, old = result.ledger(), baseline.ledger()
+    # Per second of virtual time where the runs did not do the same work to the end.
+    same_work = s["outcome"] == b["outcome"] == "finished" and s["workload"] == b["workload"]
+    scale_new, scale_old = (1.0, 1.0) if same_work else (1 / (s["virtual_s"] or 1), 1 / (b["virtual_s"] or 1))
+    rows: list[dict[str, Any]] = [
+        {
+            "account": account,
+            "baseline": old.get(account, 0) / 1e9 * scale_old,
+            "result": ns / 1e9 * scale_new,
+            "change": ns / 1e9 * scale_new - old.get(account, 0) / 1e9 * scale_old,
+            "mechanism": MECHANISMS.get(account, ""),
+        }
+        for account, ns in new.items()
+    ]
+    moved = sorted(
+        (r for r in rows if r["account"] != "idle" and r["account"] not in USEFUL),
+        key=lambda r: abs(r["change"]),
+        reverse=True,
+    )
+    features_changed = {
+        key: [b["features"].get(key), value] for key, value in s["features"].items() if b["features"].get(key) != value
+    }
+    return {
+        "schema": SCHEMA,
+        "result": {k: s[k] for k in RAN},
+        "baseline": {k: b[k] for k in RAN},
+        "unit": "CPU-seconds" if same_work else "CPU-seconds per virtual second",
+        "virtual_s": [b["virtual_s"], s["virtual_s"]],
+        "features_changed": features_changed,
+        "ledger": rows,
+        "largest_change": moved[0] if moved and moved[0]["change"] else None,
+        "rq_locks": [_lock_total(baseline, "rq"), _lock_total(result, "rq")],
+        "wakeup_latency_us": [b["wakeup_latency_us"], s["wakeup_latency_us"]],
+        "metrics": {
+            name: [b["metrics"]["counts"].get(name, {"count": 0, "per_s": 0.0}), value]
+            for name, value in s["metrics"]["counts"].items()
+        },
+        "ipis": [b["engine"]["ipis"], s["engine"]["ipis"]],
+        "migrations": [b["tasks"]["migrations"], s["tasks"]["migrations"]],
+    }

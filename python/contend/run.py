@@ -1,0 +1,103 @@
+"""Running scenarios: conversion of Python's values to the compiled part's."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from contend import _core
+from contend.result import Result
+
+Progress = Callable[[int, "int | None", int, int], object]
+"""Called some times a second with: virtual time in ns, end of the run in ns if it is known, tasks alive, dispatches."""
+
+SetValue = bool | int | float | str
+
+
+def text_of(value: SetValue | Sequence[int]) -> str:
+    """A value as `--set` takes it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (str, int, float)):
+        return str(value)
+    return ",".join(str(v) for v in value)
+
+
+def run(
+    scenario: str | os.PathLike[str] | Mapping[str, Any],
+    *,
+    machine: str | None = None,
+    policy: str | None = None,
+    set: Mapping[str, SetValue | Sequence[int]] | None = None,
+    seed: int | None = None,
+    horizon_s: float | None = None,
+    trace: str | os.PathLike[str] | None = None,
+    out: str | os.PathLike[str] | None = None,
+    progress: Progress | None = None,
+) -> Result:
+    """Simulate a scenario.
+
+    scenario: a path (scenario, rt-app file, recording, or a result's directory), or a mapping with a scenario's keys.
+    The other arguments override what the scenario says, as the options of `contend run` do. `out` stores the result in
+    a directory, `trace` writes the scheduling events to a file. The GIL is released for the whole run.
+
+    Raises ContendError (ScenarioInvalid if the scenario is to blame), and KeyboardInterrupt on Ctrl-C; then nothing is
+    written.
+    """
+    path: str | None = None
+    text: str | None = None
+    if isinstance(scenario, Mapping):
+        text = json.dumps(scenario)
+    else:
+        path = os.fspath(scenario)
+    if seed is not None and not 0 <= seed < 1 << 63:
+        raise _wrong_seed(seed)
+    output = _core.run(
+        path=path,
+        json=text,
+        machine=machine,
+        policy=policy,
+        set=[(key, text_of(value)) for key, value in (set or {}).items()],
+        seed=seed,
+        horizon_s=horizon_s,
+        trace=trace,
+        out=out,
+        progress=progress,
+    )
+    return Result.of(output)
+
+
+def _wrong_seed(seed: int) -> _core.ScenarioInvalid:
+    return _core.ScenarioInvalid(f"--seed: found {seed}; should be a whole number from 0 to {(1 << 63) - 1}")
+
+
+def _list(what: str, policy: str | None = None) -> list[dict[str, Any]]:
+    listed: list[dict[str, Any]] = json.loads(_core.describe(what, policy))
+    return listed
+
+
+def list_machines() -> list[dict[str, Any]]:
+    """The machines that ship."""
+    return _list("machines")
+
+
+def list_workloads() -> list[dict[str, Any]]:
+    """The workloads, each with its keys."""
+    return _list("workloads")
+
+
+def list_policies() -> list[dict[str, Any]]:
+    """The scheduling algorithms."""
+    return _list("policies")
+
+
+def list_presets() -> list[dict[str, Any]]:
+    """The presets (`policy=`), each with its features."""
+    return _list("presets")
+
+
+def list_features(policy: str | None = None) -> list[dict[str, Any]]:
+    """The features (`set=`), with their values in a preset."""
+    return _list("features", policy)

@@ -1,0 +1,312 @@
+"""Sentences and tables on the terminal."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from typing import IO, Any
+
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+WIDTH_PIPED = 120
+
+
+def console(file: IO[str] | None = None) -> Console:
+    """A console: 120 columns where there is no terminal, so that piped output does not depend on the environment."""
+    file = file or sys.stdout
+    return Console(file=file, width=None if file.isatty() else WIDTH_PIPED, highlight=False)
+
+
+def table(title: str, columns: Sequence[tuple[str, str]], rows: Iterable[Sequence[str]]) -> Table:
+    """A plain table; a column is (heading, "left" or "right" or "fold")."""
+    t = Table(title=title or None, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading, kind in columns:
+        right = kind == "right"
+        t.add_column(heading, justify="right" if right else "left", no_wrap=kind != "fold", overflow="fold", ratio=None)
+    for row in rows:
+        t.add_row(*(escape(cell) for cell in row))
+    return t
+
+
+def si(value: float) -> str:
+    """A count with a unit prefix: 1.23 M."""
+    for limit, unit in ((1e9, " G"), (1e6, " M"), (1e4, " k")):
+        if abs(value) >= limit:
+            return f"{value / limit * (10 if unit == ' k' else 1):.{1 if unit == ' k' else 2}f}{unit}"
+    return f"{value:,.0f}" if abs(value) >= 100 or value == int(value) else f"{value:.1f}"
+
+
+def duration_us(us: float) -> str:
+    """Microseconds, readable."""
+    if us >= 1e6:
+        return f"{us / 1e6:.2f} s"
+    if us >= 1e3:
+        return f"{us / 1e3:.2f} ms"
+    return f"{us:.1f} us"
+
+
+def percent(share: float) -> str:
+    """A share of one."""
+    value = 100 * share
+    if 0 < value < 0.01:
+        return "<0.01 %"
+    return f"{value:.2f} %"
+
+
+def seconds(s: float) -> str:
+    """Seconds with the precision that their size deserves."""
+    if s == 0:
+        return "0 s"
+    if s < 1e-3:
+        return f"{s * 1e6:.1f} us"
+    if s < 1:
+        return f"{s * 1e3:.2f} ms"
+    return f"{s:.3f} s"
+
+
+def _set_words(ran: dict[str, Any]) -> str:
+    changed = ", ".join(f"{k}={v}" for k, v in ran["set"].items())
+    return f" with {changed}" if changed else ""
+
+
+def outcome_sentence(summary: dict[str, Any]) -> str:
+    """One sentence about what ran and how it ended."""
+    from contend.explain import OUTCOMES
+
+    meaning = OUTCOMES.get(summary["outcome"], "")
+    return (
+        f"{summary['workload']} on {summary['machine']} ({summary['cpus']} CPUs) under {summary['policy']}"
+        f"{_set_words(summary)}, seed {summary['seed']}: {summary['outcome']} ({meaning}) "
+        f"after {seconds(summary['virtual_s'])} of virtual time."
+    )
+
+
+def run_report(summary: dict[str, Any], out: Console) -> None:
+    """What `contend run` prints."""
+    from contend.explain import USEFUL
+
+    out.print(escape(outcome_sentence(summary)))
+    for line in summary["recordings"]:
+        out.print(escape(line))
+    ledger = summary["ledger_ns"]
+    total = sum(ledger.values()) or 1
+    work = sum(ledger[a] for a in USEFUL)
+    idle = ledger["idle"]
+    lost = {a: ns for a, ns in ledger.items() if a not in USEFUL and a != "idle"}
+    largest = max(lost, key=lambda a: lost[a])
+    out.print(
+        f"CPUs: {percent(work / total)} work (user, syscall), {percent(idle / total)} idle, "
+        f"{percent(sum(lost.values()) / total)} scheduling and waiting; of that most in {largest} "
+        f"({percent(lost[largest] / total)})."
+    )
+    latency = summary["wakeup_latency_us"]
+    out.print(
+        f"Wake-ups: {si(latency['count'])}, latency p50 {duration_us(latency['p50'])}, "
+        f"p99 {duration_us(latency['p99'])}, max {duration_us(latency['max'])}. "
+        f"Run-queue locks: {_rq(summary)}."
+    )
+    for name, rate in summary["metrics"]["counts"].items():
+        out.print(f"{escape(name)}: {si(rate['count'])}, {si(rate['per_s'])} a virtual second.")
+    for name, p in summary["metrics"]["latencies_us"].items():
+        out.print(
+            f"{escape(name)}: p50 {duration_us(p['p50'])}, p99 {duration_us(p['p99'])}, "
+            f"p99.9 {duration_us(p['p99.9'])}, max {duration_us(p['max'])}."
+        )
+    if summary.get("wall_s") is not None:
+        cpu = summary["cpu_s"] or 1e-9
+        out.print(
+            f"{si(summary['dispatches'])} dispatches in {summary['cpu_s']:.2f} CPU-s = "
+            f"{si(summary['dispatches'] / cpu)}/s; {summary['wall_s']:.2f} s of wall time; "
+            f"trace hash {summary['trace_hash']}."
+        )
+
+
+def _rq(summary: dict[str, Any]) -> str:
+    for kind in summary["lock_kinds"]:
+        if kind["kind"] == "rq":
+            taken = kind["acquisitions"]
+            share = kind["contended"] / taken if taken else 0.0
+            return f"{si(taken)} taken, {percent(share)} contended, {seconds(kind['wait_s'])} waited"
+    return "none taken"
+
+
+def explained(e: dict[str, Any], out: Console) -> None:
+    """What `contend explain` prints."""
+    ran = e["ran"]
+    out.print(escape(outcome_sentence({**ran, "outcome": e["outcome"]})))
+    if e["outcome_detail"]:
+        out.print(escape(e["outcome_detail"]))
+    for line in e["recordings"]:
+        out.print(escape(line))
+    loss = e["largest_loss"]
+    if loss:
+        out.print(
+            f"The largest loss is [bold]{loss['account']}[/bold]: {seconds(loss['seconds'])} of CPU time, "
+            f"{percent(loss['share'])} of the machine and {percent(loss['share_of_busy'])} of what was not idle. "
+            f"It belongs to {escape(loss['mechanism'])}."
+        )
+    else:
+        out.print("No time was lost to scheduling or waiting.")
+    tasks = e["tasks"]
+    idle = next((r["seconds"] for r in e["ledger"] if r["account"] == "idle"), 0.0)
+    out.print(
+        f"{tasks['count']:,} tasks were runnable without a CPU for {seconds(tasks['delay_s'])} in all, "
+        f"while CPUs idled for {seconds(idle)}; they moved {si(tasks['migrations'])} times between CPUs."
+    )
+    rows = [(r["account"], seconds(r["seconds"]), percent(r["share"]), r["mechanism"]) for r in e["ledger"] if r["ns"]]
+    columns = [("account", "left"), ("CPU time", "right"), ("share", "right"), ("what it is", "fold")]
+    out.print(table("Ledger", columns, rows))
+    _locks(e, out)
+    _wakeups(e, out)
+    waits = [
+        (
+            f"{t['name']}:{t['task']}",
+            f"{t['runtime_ns'] / 1e6:,.3f}",
+            f"{t['switches']:,}",
+            f"{t['avg_delay_ns'] / 1e6:,.3f}",
+            f"{t['max_delay_ns'] / 1e6:,.3f}",
+            f"{t['max_delay_start_ns'] / 1e9:,.6f}",
+        )
+        for t in e["longest_waits"]
+        if t["max_delay_ns"]
+    ]
+    if waits:
+        columns = [
+            ("task", "fold"),
+            ("runtime ms", "right"),
+            ("switches", "right"),
+            ("avg delay ms", "right"),
+            ("max delay ms", "right"),
+            ("max delay start s", "right"),
+        ]
+        out.print(table("Tasks with the longest waits", columns, waits))
+
+
+def _locks(e: dict[str, Any], out: Console) -> None:
+    rows = [
+        (
+            f"{lock['contended']:,}",
+            duration_us(lock["wait_s"] * 1e6),
+            duration_us(lock["wait_max_us"]),
+            duration_us(lock["wait_s"] * 1e6 / lock["contended"]) if lock["contended"] else "",
+            f"{lock['acquisitions']:,}",
+            duration_us(lock["hold_s"] * 1e6),
+            lock["kind"],
+            lock["name"],
+        )
+        for lock in e["locks"]
+        if lock["contended"]
+    ]
+    if not rows:
+        out.print("No lock was contended.\n")
+        return
+    columns = [
+        ("contended", "right"),
+        ("total wait", "right"),
+        ("max wait", "right"),
+        ("avg wait", "right"),
+        ("acquired", "right"),
+        ("held", "right"),
+        ("type", "left"),
+        ("lock", "fold"),
+    ]
+    out.print(table("Busiest locks, by time waited", columns, rows))
+
+
+def _wakeups(e: dict[str, Any], out: Console) -> None:
+    w = e["wakeups"]
+    total = sum(r["wakeups"] for r in w["from_waker"])
+    if not total:
+        out.print("No task was woken.\n")
+        return
+    waker, previous = w["from_waker"], w["from_previous"]
+    stayed = previous[0]["share"]
+    far = sum(r["share"] for r in previous[3:])
+    search = ""
+    if w["idle_searches"]:
+        search = (
+            f" {si(w['idle_searches'])} searches for an idle CPU looked at {w['probes'] / w['idle_searches']:.1f} "
+            f"run queues each and found one in {percent(w['idle_searches_found'] / w['idle_searches'])}."
+        )
+    out.print(
+        f"{si(total)} wake-ups: {percent(stayed)} went to the CPU where the task had run before, {percent(far)} left "
+        f"its cache.{search}"
+    )
+    rows = [
+        (a["distance"], si(a["wakeups"]), percent(a["share"]), si(b["wakeups"]), percent(b["share"]))
+        for a, b in zip(waker, previous, strict=True)
+    ]
+    columns = [
+        ("distance", "left"),
+        ("from the waker", "right"),
+        ("share", "right"),
+        ("moved from before", "right"),
+        ("share", "right"),
+    ]
+    out.print(table("Where wake-ups went", columns, rows))
+    p = e["wakeup_latency_us"]
+    keys = [k for k in p if k not in ("count",)]
+    out.print(
+        table("Wake-up latency (on a run queue until running)", [(k, "right") for k in keys],
+              [[duration_us(p[k]) for k in keys]])
+    )  # fmt: skip
+
+
+def _change(old: float, new: float) -> str:
+    if not old:
+        return "" if not new else "new"
+    ratio = new / old
+    return f"{ratio:,.1f}x" if ratio >= 2 else f"{100 * (ratio - 1):+.1f} %"
+
+
+def compared(c: dict[str, Any], names: tuple[str, str], out: Console) -> None:
+    """What `contend explain RESULT --against BASELINE` prints."""
+    old_name, new_name = names
+    old_s, new_s = c["virtual_s"]
+    b, r = c["baseline"], c["result"]
+    out.print(f"baseline {escape(old_name)}: {escape(outcome_sentence(b))}")
+    out.print(f"result   {escape(new_name)}: {escape(outcome_sentence(r))}")
+    if c["features_changed"]:
+        changed = ", ".join(f"{k} {a} -> {z}" for k, (a, z) in c["features_changed"].items())
+        out.print(f"Changed: {escape(changed)}.")
+    if b["outcome"] == r["outcome"] == "finished":
+        out.print(f"The work took {seconds(new_s)} instead of {seconds(old_s)} ({_change(old_s, new_s)}).")
+    largest = c["largest_change"]
+    if largest:
+        less = "less" if largest["change"] < 0 else "more"
+        out.print(
+            f"Of what is not work, the account that changed most is [bold]{largest['account']}[/bold]: "
+            f"{seconds(abs(largest['change']))} {less} ({_change(largest['baseline'], largest['result'])}), in "
+            f"{c['unit']}. It belongs to {escape(largest['mechanism'])}."
+        )
+    rows = [
+        (x["account"], seconds(x["baseline"]), seconds(x["result"]), _change(x["baseline"], x["result"]),
+         x["mechanism"])
+        for x in sorted(c["ledger"], key=lambda x: -abs(x["change"]))
+        if x["baseline"] or x["result"]
+    ]  # fmt: skip
+    columns = [
+        ("account", "left"), ("baseline", "right"), ("result", "right"), ("change", "right"), ("what it is", "fold"),
+    ]  # fmt: skip
+    out.print(table(f"Ledger, {c['unit']}", columns, rows))
+    facts: list[tuple[str, str, str, str]] = []
+
+    def fact(name: str, old: float, new: float, show: Any = si) -> None:
+        facts.append((name, show(old), show(new), _change(old, new)))
+
+    rq_old, rq_new = c["rq_locks"]
+    fact("run-queue locks: acquisitions", rq_old["acquisitions"], rq_new["acquisitions"])
+    fact("run-queue locks: contended", rq_old["contended"], rq_new["contended"])
+    fact("run-queue locks: time waited", rq_old["wait_s"], rq_new["wait_s"], seconds)
+    fact("run-queue locks: time held", rq_old["hold_s"], rq_new["hold_s"], seconds)
+    fact("interrupts between CPUs", *c["ipis"])
+    fact("moves of tasks between CPUs", *c["migrations"])
+    lat_old, lat_new = c["wakeup_latency_us"]
+    for p in ("p50", "p99", "max"):
+        fact(f"wake-up latency {p}", lat_old[p], lat_new[p], duration_us)
+    for name, (old, new) in c["metrics"].items():
+        fact(f"{name} a virtual second", old["per_s"], new["per_s"])
+    out.print(table("", [("", "left"), ("baseline", "right"), ("result", "right"), ("change", "right")], facts))
