@@ -43,6 +43,11 @@ fn main() {
     );
     let ledger = r.ledger();
     assert_eq!(ledger.iter().sum::<u64>(), cpus as u64 * r.virtual_ns, "the ledger adds up");
+    let (switches, preempted, run) = (r.tasks.iter()).fold((0, 0, 0), |(a, b, c), t| {
+        (a + t.run.switches, b + t.run.preempted, c + t.run.sum_exec)
+    });
+    println!("  tasks got a CPU {switches} times, were preempted {preempted} times, ran {:.6} s", run as f64 / 1e9);
+    println!("  events {}", r.counts.events);
     for (name, n) in &r.metrics.counts {
         println!("  {name} {n} ({:.3} M per CPU-second)", *n as f64 / cpu / 1e6);
     }

@@ -79,7 +79,7 @@ struct Wake {
     by: Option<(u32, usize)>,
 }
 
-/// Who ends sleeps, and how often.
+/// What is odd about a task's events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Wake-ups of a task that was not asleep, or that another followed.
@@ -109,6 +109,7 @@ pub struct Chain {
     /// Has slept as only kernel threads do (TASK_IDLE).
     pub kernel: bool,
     pub exited: bool,
+    pub counts: Counts,
     state: State,
     run: u64,
     wake: Option<Wake>,
@@ -130,7 +131,6 @@ pub struct Exec {
 pub struct Chains {
     pub tasks: Vec<Chain>,
     pub execs: Vec<Exec>,
-    pub counts: Counts,
     pub last_ts: u64,
 }
 
@@ -157,7 +157,6 @@ pub struct Builder {
     /// The recording has sched_process_exec events.
     has_exec: bool,
     contexts: Contexts,
-    counts: Counts,
     /// Time of the first event.
     first_ts: Option<u64>,
     last_ts: u64,
@@ -180,7 +179,6 @@ impl Builder {
             execs: Vec::new(),
             has_exec: false,
             contexts,
-            counts: Counts::default(),
             first_ts: None,
             last_ts: 0,
         }
@@ -191,7 +189,7 @@ impl Builder {
         for t in &mut self.tasks {
             t.flush(end);
         }
-        Chains { tasks: self.tasks, execs: self.execs, counts: self.counts, last_ts: end }
+        Chains { tasks: self.tasks, execs: self.execs, last_ts: end }
     }
 
     pub fn event(&mut self, e: &Event) {
@@ -296,6 +294,7 @@ impl Builder {
             preempted: 0,
             kernel: false,
             exited: false,
+            counts: Counts::default(),
             // Seen for the first time as it comes, is woken, or leaves: who calls says.
             state: State::Sleeping(ts),
             run: 0,
@@ -367,10 +366,10 @@ impl Builder {
             // It left unseen; how long it ran before is not known.
             self.tasks[other as usize].state = State::Runnable;
         }
-        let t = &self.tasks[i as usize];
+        let t = &mut self.tasks[i as usize];
         if !matches!(t.state, State::Running(_)) {
             // It came unseen: to an idle CPU as soon as it was awake, otherwise just now.
-            self.counts.unchained += 1;
+            t.counts.unchained += 1;
             let woken = t.wake.map_or(0, |w| w.ts);
             let since = match known {
                 Some((None, idle)) if woken > 0 || t.state == State::Runnable => idle.max(woken).min(e.ts),
@@ -392,7 +391,7 @@ impl Builder {
                 match wake {
                     None if t.steps.is_empty() && t.switches == 0 => {} // was runnable when the recording began
                     None => {
-                        self.counts.unseen += 1;
+                        t.counts.unseen += 1;
                         t.steps.push(Step::new(What::Sleep(ts.saturating_sub(since))));
                     }
                     Some(w) => {
@@ -404,7 +403,10 @@ impl Builder {
                 }
             }
             // Woken while it was runnable: that ended no sleep.
-            State::Runnable => stale = t.wake.take(),
+            State::Runnable => {
+                stale = t.wake.take();
+                t.counts.idle_wakes += u64::from(stale.is_some());
+            }
             State::Running(_) | State::Dead => {}
         }
         t.state = State::Running(ts);
@@ -414,7 +416,6 @@ impl Builder {
     /// A wake-up that ended no sleep: its post goes.
     fn forget(&mut self, wake: Option<Wake>) {
         let Some(wake) = wake else { return };
-        self.counts.idle_wakes += 1;
         if let Some((by, at)) = wake.by {
             self.tasks[by as usize].steps[at] = Step::new(What::Nop);
         }
@@ -433,14 +434,16 @@ impl Builder {
             return;
         }
         let by = waker.filter(|&w| matches!(self.tasks[w as usize].state, State::Running(_))).map(|w| {
-            self.counts.ambiguous += u64::from(interrupt.is_none());
             let t = &mut self.tasks[w as usize];
+            t.counts.ambiguous += u64::from(interrupt.is_none());
             t.flush(e.ts);
             t.steps.push(Step::new(What::Post(i)));
             (w, t.steps.len() - 1)
         });
         // The last wake-up before a task runs again is the one that counts.
-        let before = self.tasks[i as usize].wake.replace(Wake { ts: e.ts, by });
+        let t = &mut self.tasks[i as usize];
+        let before = t.wake.replace(Wake { ts: e.ts, by });
+        t.counts.idle_wakes += u64::from(before.is_some());
         self.forget(before);
     }
 }

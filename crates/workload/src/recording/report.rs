@@ -37,18 +37,18 @@ pub struct RecordingReport {
     pub forks: u64,
     /// Steps on the tape, 8 bytes each.
     pub steps: u64,
-    /// Recorded switches away from replayed tasks, and those in which the task stayed runnable.
+    /// Recorded switches away from replayed tasks.
     pub switches: u64,
     /// Of those, switches in which the task stayed runnable.
     pub preempted: u64,
-    /// In the whole recording: wake-ups that ended no sleep.
+    /// Wake-ups of replayed tasks that ended no sleep.
     pub idle_wakes: u64,
-    /// In the whole recording: sleeps whose end was not recorded.
+    /// Sleeps of replayed tasks whose end was not recorded: they last until the task runs.
     pub unseen: u64,
-    /// In the whole recording: switches away from a task that was not known to run there.
+    /// Switches away from a replayed task whose coming was not recorded. On an idle CPU it is taken to have run since
+    /// it was woken, elsewhere not at all.
     pub unchained: u64,
-    /// In the whole recording: wake-ups taken for the running task's own because the recording does not tell interrupts
-    /// apart.
+    /// Wake-ups taken for a replayed task's own because the recording does not tell interrupts apart.
     pub ambiguous: u64,
     /// What the reader met.
     pub read: Option<contend_trace::ReadReport>,
@@ -97,10 +97,11 @@ impl fmt::Display for RecordingReport {
             self.sleeps_outside,
             self.forks
         )?;
+        write!(f, "; switches {}, of which preemptions {}", self.switches, self.preempted)?;
         let odd = [
             (self.idle_wakes, "wake-ups of a task that did not sleep"),
             (self.unseen, "sleeps whose end is not recorded"),
-            (self.unchained, "switches away from a task that was not known to run"),
+            (self.unchained, "times a task came to a CPU unrecorded"),
             (self.ambiguous, "wake-ups that may be interrupts' (the recording has no flags)"),
             (self.realtime, "real-time tasks, replayed with nice -20"),
         ];

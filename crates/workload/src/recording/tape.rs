@@ -50,10 +50,6 @@ pub fn cut(chains: &Chains, chosen: &Chosen, speed: f64) -> (Tape, RecordingRepo
         tasks: next.into(),
         outside: chains.tasks.len() as u64 - u64::from(next),
         kernel_threads: chosen.kernel_threads,
-        idle_wakes: chains.counts.idle_wakes,
-        unseen: chains.counts.unseen,
-        unchained: chains.counts.unchained,
-        ambiguous: chains.counts.ambiguous,
         span_ns: chains.last_ts.saturating_sub(begin),
         ..RecordingReport::default()
     };
@@ -139,6 +135,10 @@ pub fn cut(chains: &Chains, chosen: &Chosen, speed: f64) -> (Tape, RecordingRepo
         let name = format!("{}-{}", t.name, t.pid);
         r.realtime += u64::from(t.prio < 100);
         tape.tasks.push(TapeTask { name, nice: nice(t.prio), from, to: tape.steps.len(), initial: !spawned[me] });
+        r.idle_wakes += t.counts.idle_wakes;
+        r.unseen += t.counts.unseen;
+        r.unchained += t.counts.unchained;
+        r.ambiguous += t.counts.ambiguous;
         r.bursts += task.bursts;
         r.run_ns = r.run_ns.saturating_add(task.run_ns);
         r.waits += task.waits;
