@@ -112,7 +112,11 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
                 max_interval: 2 * span,
                 busy_factor: 16,
                 imbalance_pct: if d.level == Level::Smt { 110 } else { 117 },
-                cache_nice_tries: if inside_llc { u32::from(d.level == Level::Mc) } else { 1 + u32::from(d.level == Level::Numa) },
+                cache_nice_tries: if inside_llc {
+                    u32::from(d.level == Level::Mc)
+                } else {
+                    1 + u32::from(d.level == Level::Numa)
+                },
             },
         }
     }
@@ -132,8 +136,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         let cpu = held.0;
         let avg_idle = p.load(&self.rq(cpu).avg_idle, Relaxed);
         let domains = self.domains.of(cpu);
-        let first_cost =
-            self.with_rq(p, &held, |rd| rd.balance.first().map_or(0, |d| d.max_newidle_lb_cost));
+        let first_cost = self.with_rq(p, &held, |rd| rd.balance.first().map_or(0, |d| d.max_newidle_lb_cost));
         let too_short = match era {
             Balance::V6_18 => avg_idle < first_cost,
             _ => avg_idle < self.features.migration_cost_ns,
@@ -498,15 +501,17 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         params: &LevelParams,
     ) -> Option<Plan> {
         let overloaded = |g: &Group| g.nr_running > g.cpus;
-        let busiest = groups
-            .iter()
-            .filter(|g| g.index != here.index && g.nr_running > 0)
-            .max_by_key(|g| (overloaded(g), if overloaded(g) { g.avg() } else { g.nr_running * 1024 / g.cpus }, usize::MAX - g.index))?;
+        let busiest = groups.iter().filter(|g| g.index != here.index && g.nr_running > 0).max_by_key(|g| {
+            (overloaded(g), if overloaded(g) { g.avg() } else { g.nr_running * 1024 / g.cpus }, usize::MAX - g.index)
+        })?;
         if overloaded(busiest) {
             if here.nr_running < here.cpus {
                 // The local group has spare CPUs: fill them.
                 let n = (here.idle_cpus).min(busiest.nr_running - busiest.cpus).max(1);
-                return Some(Plan { group: busiest.index, what: Amount::Tasks(if idle == Idle::Newly { 1 } else { n }) });
+                return Some(Plan {
+                    group: busiest.index,
+                    what: Amount::Tasks(if idle == Idle::Newly { 1 } else { n }),
+                });
             }
             let total_load: u64 = groups.iter().map(|g| g.load).sum();
             let total_capacity: u64 = groups.iter().map(|g| g.capacity).sum();
@@ -527,7 +532,11 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         // Everybody has spare CPUs: even out the number of tasks among siblings of the level (prefer_sibling), else the
         // number of idle CPUs.
         let n = if matches!(domain.level, Level::Mc | Level::Pkg | Level::Smt) && groups.len() > 1 {
-            if busiest.nr_running <= here.nr_running + 1 || busiest.nr_running <= busiest.cores.min(busiest.cpus) && here.cores == busiest.cores && domain.level == Level::Mc {
+            if busiest.nr_running <= here.nr_running + 1
+                || busiest.nr_running <= busiest.cores.min(busiest.cpus)
+                    && here.cores == busiest.cores
+                    && domain.level == Level::Mc
+            {
                 return None;
             }
             (busiest.nr_running - here.nr_running) / 2
@@ -601,22 +610,16 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
     }
 
     /// Take tasks off a locked queue.
-    fn detach_tasks(
-        &self,
-        p: &P,
-        from: &Held,
-        dst: CpuId,
-        what: Amount,
-        keep_hot: bool,
-        idle: Idle,
-    ) -> Vec<TaskId> {
+    fn detach_tasks(&self, p: &P, from: &Held, dst: CpuId, what: Amount, keep_hot: bool, idle: Idle) -> Vec<TaskId> {
         let max = self.features.nr_migrate as usize;
         let mut candidates = Vec::new();
         let now = p.now();
-        let nr_running = self.with_rq(p, from, |rd| {
+        let (nr_running, curr) = self.with_rq(p, from, |rd| {
             self.policy.candidates(&rd.pol, max, &mut candidates);
-            rd.nr_running
+            (rd.nr_running, rd.curr)
         });
+        // A task woken while its CPU, looking for work, has not yet switched away from it is queued and still runs there.
+        candidates.retain(|t| Some(*t) != curr);
         let mut moved = Vec::new();
         let mut left = match what {
             Amount::Load(l) => l,

@@ -70,8 +70,10 @@ impl Domains {
         if topo.nr_nodes() > 1 {
             // Nodes at the nearest remote distance form a level if that is an equivalence; all nodes form the last one.
             let nodes = topo.nr_nodes();
-            let mut distances: Vec<u32> =
-                (0..nodes).flat_map(|a| (0..nodes).map(move |b| (a, b))).map(|(a, b)| topo.node_distance(a, b)).collect();
+            let mut distances: Vec<u32> = (0..nodes)
+                .flat_map(|a| (0..nodes).map(move |b| (a, b)))
+                .map(|(a, b)| topo.node_distance(a, b))
+                .collect();
             distances.sort_unstable();
             distances.dedup();
             for (i, d) in distances.iter().enumerate().skip(1) {

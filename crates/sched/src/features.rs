@@ -401,13 +401,8 @@ impl Preset {
             balance: Balance::V5_2,
             ..v3_6.clone()
         };
-        let v3_2019 = Features {
-            sis_limit: true,
-            sis_next_cpu: true,
-            sis_rotate: true,
-            smt_weight_cached: true,
-            ..v5_2.clone()
-        };
+        let v3_2019 =
+            Features { sis_limit: true, sis_next_cpu: true, sis_rotate: true, smt_weight_cached: true, ..v5_2.clone() };
         let v5_8 = Features { wake_path: WakePath::Ttwu58, balance: Balance::V6_18, ..v5_2.clone() };
         let v6_0 = Features {
             wake_path: WakePath::Ttwu60,
@@ -436,7 +431,12 @@ impl Preset {
             ),
             preset("linux-5.8", "queued while the wakee switches out", PolicyKind::Cfs, v5_8),
             preset("linux-6.0", "SIS_UTIL, queued to idle CPUs", PolicyKind::Cfs, v6_0.clone()),
-            preset("linux-6.6", "EEVDF", PolicyKind::Eevdf, Features { delay_dequeue: false, ni_random: false, ..v6_0 }),
+            preset(
+                "linux-6.6",
+                "EEVDF",
+                PolicyKind::Eevdf,
+                Features { delay_dequeue: false, ni_random: false, ..v6_0 },
+            ),
             preset("linux-6.18", "EEVDF with delayed dequeue, today's wake-up path", PolicyKind::Eevdf, base.clone()),
             preset(
                 "fifo",
@@ -479,14 +479,8 @@ mod tests {
     fn errors_say_what_would_be_right() {
         let mut f = Features::default();
         let e = |r: Result<(), FeatureError>| r.expect_err("must fail").to_string();
-        assert_eq!(
-            e(f.set("sis_crore", "true")),
-            "`sis_crore` = `true`: no such feature; did you mean `sis_core`?"
-        );
-        assert_eq!(
-            e(f.set("zzz", "1")),
-            "`zzz` = `1`: no such feature; `contend list features` lists them"
-        );
+        assert_eq!(e(f.set("sis_crore", "true")), "`sis_crore` = `true`: no such feature; did you mean `sis_core`?");
+        assert_eq!(e(f.set("zzz", "1")), "`zzz` = `1`: no such feature; `contend list features` lists them");
         assert_eq!(e(f.set("sis_core", "yes")), "`sis_core` = `yes`: should be true or false");
         assert_eq!(
             e(f.set("wake_path", "queue")),

@@ -10,8 +10,8 @@ use crate::features::{Balance, Features, IdleSearch};
 use crate::policy::{Dequeue, Enqueue, Pick, Policy, Put};
 use crate::rq::{NEED_RESCHED, POLLING, Rq, RqData, peek_curr};
 use crate::rq_lock::LockFactory;
-use crate::wake_protocol;
 use crate::task::{Entity, Task, Tasks, state};
+use crate::wake_protocol;
 use contend_machine::Topology;
 use contend_platform::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use contend_platform::{Account, CpuId, Ipi, Nanos, SchedEvent, SchedPlatform, TaskId, Time, Trap, Work};
@@ -124,8 +124,8 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
                 nr_idle_scan: p.word(p.line(), topo.llc_cpus(l).len() as u64),
             })
             .collect();
-        let pelt = matches!(features.balance, Balance::V5_2 | Balance::V6_18)
-            || features.idle_search == IdleSearch::SisUtil;
+        let pelt =
+            matches!(features.balance, Balance::V5_2 | Balance::V6_18) || features.idle_search == IdleSearch::SisUtil;
         Kernel {
             policy,
             domains,
@@ -217,11 +217,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
     pub(crate) fn publish(&self, p: &P, held: &Held) {
         let by_weight = !self.pelt;
         let (peek, load, floor) = self.with_rq(p, held, |rd| {
-            (
-                rd.peek_value(),
-                if by_weight { rd.weight } else { rd.load.get() },
-                self.policy.floor(&rd.pol),
-            )
+            (rd.peek_value(), if by_weight { rd.weight } else { rd.load.get() }, self.policy.floor(&rd.pol))
         });
         let rq = self.rq(held.0);
         p.store(&rq.peek, peek, Relaxed);
@@ -538,6 +534,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             rd.curr_since = now;
             rd.stats.rq_cpu_time += ran;
             e.stats.sum_exec += ran;
+            rd.running = None;
             let delayed = self.policy.put_prev(&mut rd.pol, task, &mut e.pol, put, now);
             match put {
                 Put::Preempted | Put::Yielded => {
@@ -581,7 +578,10 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
                 Pick::Nothing => {
                     let queued = self.with_rq(p, held, |rd| rd.nr_running);
                     if queued != 0 {
-                        policy_error(format!("pick_next found nothing on {:?} where {queued} tasks are runnable", held.0));
+                        policy_error(format!(
+                            "pick_next found nothing on {:?} where {queued} tasks are runnable",
+                            held.0
+                        ));
                     }
                     return None;
                 }
@@ -626,6 +626,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             }
             self.policy.set_next(&mut rd.pol, task, &mut e.pol, now);
             rd.curr = Some(task);
+            rd.running = Some(task);
             rd.curr_since = now;
             rd.idle_stamp = 0;
             let mut latency = None;

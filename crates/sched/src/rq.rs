@@ -47,8 +47,10 @@ pub struct RqData<L: Policy> {
     pub nr_running: u32,
     /// All tasks the policy holds or runs.
     pub nr_queued: u32,
-    /// The running task.
+    /// The running task, until the switch away from it.
     pub curr: Option<TaskId>,
+    /// `curr` while the policy holds it as running: between `set_next` and `put_prev`.
+    pub running: Option<TaskId>,
     /// Sum of weights of runnable tasks.
     pub weight: u64,
     /// load_avg.
@@ -172,15 +174,13 @@ impl<P: Platform, L: Policy> Rq<P, L> {
                     nr_running: 0,
                     nr_queued: 0,
                     curr: None,
+                    running: None,
                     weight: 0,
                     load: Average::default(),
                     util: Average::default(),
                     idle_stamp: 0,
                     curr_since: 0,
-                    balance: vec![
-                        DomainBalance { newidle_ratio: 512, ..DomainBalance::default() };
-                        domains
-                    ],
+                    balance: vec![DomainBalance { newidle_ratio: 512, ..DomainBalance::default() }; domains],
                     max_idle_balance_cost: 500_000,
                     push_to: None,
                     stats: RqStats::default(),

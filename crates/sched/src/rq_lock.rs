@@ -4,9 +4,9 @@
 //! by the holder, so a relaxed load and store is enough.
 
 use crate::features::RqLockKind;
+use contend_locks::RawLock;
 use contend_locks::mcs::{Mcs, McsPool};
 use contend_locks::ticket::Ticket;
-use contend_locks::RawLock;
 use contend_platform::{Account, Nanos, Platform, Time};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

@@ -1,8 +1,8 @@
 //! select_task_rq: where a wakee goes (mechanisms C.1), and where a new task goes.
 
+use crate::balance::SCAN_BATCH;
 use crate::cpuset::Affinity;
 use crate::domains::Level;
-use crate::balance::SCAN_BATCH;
 use crate::features::{IdleSearch, WakeAffine};
 use crate::kernel::Kernel;
 use crate::policy::Policy;
@@ -55,15 +55,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
     }
 
     /// The CPU around which to search: the waker's or the wakee's last.
-    fn wake_target(
-        &self,
-        p: &P,
-        task: TaskId,
-        this: CpuId,
-        prev: CpuId,
-        sync: bool,
-        affinity: &Affinity,
-    ) -> CpuId {
+    fn wake_target(&self, p: &P, task: TaskId, this: CpuId, prev: CpuId, sync: bool, affinity: &Affinity) -> CpuId {
         if this == prev || self.features.wake_affine == WakeAffine::Off || !affinity.allows(this) {
             return prev;
         }
@@ -127,8 +119,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         if sync {
             this_load -= self.waker_load(p, this, this_load);
         }
-        let balanced = this_load == 0
-            || (this_load + weight) * 100 <= prev_load * (100 + (IMBALANCE_PCT - 100) / 2);
+        let balanced = this_load == 0 || (this_load + weight) * 100 <= prev_load * (100 + (IMBALANCE_PCT - 100) / 2);
         if balanced {
             return true;
         }
@@ -187,8 +178,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         }
         let mut level = None::<Level>;
         loop {
-            let Some(domain) =
-                self.domains.of(cpu).iter().rev().find(|d| level.is_none_or(|l| d.level < l)).cloned()
+            let Some(domain) = self.domains.of(cpu).iter().rev().find(|d| level.is_none_or(|l| d.level < l)).cloned()
             else {
                 break;
             };

@@ -236,9 +236,10 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
     pub(crate) fn check_preempt(&self, p: &P, held: &Held, task: TaskId) {
         let cpu = held.0;
         let now = p.now();
-        let curr = self.with_rq(p, held, |rd| rd.curr);
-        let preempt = match curr {
-            None => true,
+        let (curr, running) = self.with_rq(p, held, |rd| (rd.curr, rd.running));
+        let preempt = match running {
+            // Idle: yes. On its way from one task to the next: it will choose in a moment anyway.
+            None => curr.is_none(),
             Some(curr) if curr == task => false,
             Some(curr) => {
                 // Nothing to decide when it is to be rescheduled anyway.
@@ -247,9 +248,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
                 }
                 let woken = self.with_task(p, held, task, |_, e| e.pol.clone());
                 self.with_task(p, held, curr, |rd, e| {
-                    // Between its dequeue and the switch the old task is still `curr` but runs no more.
-                    e.queued_on.is_none()
-                        || self.policy.wakeup_preempt(&mut rd.pol, (curr, &mut e.pol), (task, &woken), now)
+                    self.policy.wakeup_preempt(&mut rd.pol, (curr, &mut e.pol), (task, &woken), now)
                 })
             }
         };

@@ -51,8 +51,21 @@ fn main() {
         println!("  {:16} {:6.2} %", a.name(), ns as f64 * 100.0 / total as f64);
     }
     let h = &r.observed.wakeup_latency;
-    println!("  latency us p50 {:.1} p99 {:.1} max {:.1} n {}", h.value_at_quantile(0.5) as f64 / 1e3, h.value_at_quantile(0.99) as f64 / 1e3, h.max() as f64 / 1e3, h.len());
-    println!("  from_waker {:?} from_prev {:?} searches {} probes {} ipis {}", r.observed.wakeups_from_waker, r.observed.wakeups_from_prev, r.observed.idle_searches, r.observed.probes, r.counts.ipis);
+    println!(
+        "  latency us p50 {:.1} p99 {:.1} max {:.1} n {}",
+        h.value_at_quantile(0.5) as f64 / 1e3,
+        h.value_at_quantile(0.99) as f64 / 1e3,
+        h.max() as f64 / 1e3,
+        h.len()
+    );
+    println!(
+        "  from_waker {:?} from_prev {:?} searches {} probes {} ipis {}",
+        r.observed.wakeups_from_waker,
+        r.observed.wakeups_from_prev,
+        r.observed.idle_searches,
+        r.observed.probes,
+        r.counts.ipis
+    );
     let mig: u64 = r.tasks.iter().map(|t| t.run.nr_migrations).sum();
     println!("  migrations {mig}");
 }

@@ -15,8 +15,8 @@ use contend_platform::{Account, CpuId, Interrupts, Ipi, NEVER, Nanos, TaskId, Ti
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 use std::cell::{Cell, RefCell};
-use std::collections::BinaryHeap;
 use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::rc::Rc;
 
 /// Speed is in 1/1024 of a lone thread's.
@@ -214,15 +214,12 @@ impl Engine {
         let l = &c.lines;
         let transfer = by_class(l.core.value, l.llc.value, l.node.value, &|i| l.remote[i].value);
         let ca = &c.cache;
-        let refill = by_class(
-            ca.refill_core_per_kib.value,
-            ca.refill_llc_per_kib.value,
-            ca.refill_node_per_kib.value,
-            &|_| ca.refill_remote_per_kib.value,
-        );
-        let refill_max_kib = (0..classes)
-            .map(|d| if d <= 2 { ca.l2_kib.value as u32 } else { ca.llc_kib.value as u32 })
-            .collect();
+        let refill =
+            by_class(ca.refill_core_per_kib.value, ca.refill_llc_per_kib.value, ca.refill_node_per_kib.value, &|_| {
+                ca.refill_remote_per_kib.value
+            });
+        let refill_max_kib =
+            (0..classes).map(|d| if d <= 2 { ca.l2_kib.value as u32 } else { ca.llc_kib.value as u32 }).collect();
         let threads = (0..topo.nr_cores()).map(|k| topo.core_cpus(k).len()).max().unwrap_or(1);
         let mut smt_speed = vec![FULL_SPEED];
         for k in 0..threads {
@@ -244,8 +241,7 @@ impl Engine {
             smt_speed,
             tick_period: 1_000_000_000 / u64::from(machine.hz),
         };
-        let line_costs =
-            LineCosts { hit: l.hit.value, atomic: l.atomic.value, transfer, memory: l.node.value };
+        let line_costs = LineCosts { hit: l.hit.value, atomic: l.atomic.value, transfer, memory: l.node.value };
         let cpus = (0..n)
             .map(|_| Cpu {
                 mode: Cell::new(Mode::Running),
@@ -295,7 +291,10 @@ impl Engine {
     }
 
     /// Give every CPU a stack and the code it runs; nothing runs before [`Engine::run`].
-    pub fn boot<F: FnOnce(CpuId) + 'static>(self: &Rc<Self>, mut code: impl FnMut(CpuId) -> F) -> std::io::Result<Stacks> {
+    pub fn boot<F: FnOnce(CpuId) + 'static>(
+        self: &Rc<Self>,
+        mut code: impl FnMut(CpuId) -> F,
+    ) -> std::io::Result<Stacks> {
         let mut stacks = Vec::with_capacity(self.cpus.len());
         for i in 0..self.cpus.len() {
             let cpu = CpuId(i as u16);

@@ -302,11 +302,7 @@ impl<L: Policy> Host<L> {
         let Setup { machine, features, mut workload, seed, limits } = setup;
         let cpus = machine.topology.nr_cpus();
         let trace = sink.map(|sink| {
-            Rc::new(Namer {
-                os: RefCell::new(None),
-                sink: RefCell::new(sink),
-                curr: RefCell::new(vec![None; cpus]),
-            })
+            Rc::new(Namer { os: RefCell::new(None), sink: RefCell::new(sink), curr: RefCell::new(vec![None; cpus]) })
         });
         let tick = 1_000_000_000 / u64::from(machine.hz);
         let topo = machine.topology.clone();
@@ -434,9 +430,11 @@ impl<L: Policy> Host<L> {
         let mut locks: Vec<LockReport> = (self.kernel.rqs.iter().enumerate())
             .map(|(i, rq)| LockReport { name: format!("rq/{i}"), kind: "rq", stats: rq.lock.stats() })
             .collect();
-        locks.extend(
-            self.os.object_reports().into_iter().map(|o| LockReport { name: o.name, kind: o.kind, stats: o.lock }),
-        );
+        locks.extend(self.os.object_reports().into_iter().map(|o| LockReport {
+            name: o.name,
+            kind: o.kind,
+            stats: o.lock,
+        }));
         RunResult {
             outcome,
             virtual_ns: end,

@@ -84,6 +84,7 @@ struct Anything {
     mutex: contend_sim::program::ObjId,
     holds: bool,
     reader: bool,
+    barging: bool,
     cpus: usize,
     pinned: bool,
 }
@@ -98,8 +99,11 @@ impl Program for Anything {
             self.holds = false;
             return Op::Unlock(self.mutex);
         }
-        // Two pipes are fed by a daemon, two are drained by one.
-        let pipe = self.pipes[cx.rng.random_range(0..2) + if self.reader { 0 } else { 2 }];
+        // Two pipes are fed by a daemon and two drained by one; or all of them have both, who compete with this task.
+        let pipe = match self.barging {
+            true => self.pipes[cx.rng.random_range(0..4)],
+            false => self.pipes[cx.rng.random_range(0..2) + if self.reader { 0 } else { 2 }],
+        };
         match cx.rng.random_range(0..12) {
             0 | 1 => Op::Run(cx.rng.random_range(1..3_000_000)),
             2 => Op::Run(cx.rng.random_range(1..20_000)),
@@ -134,7 +138,7 @@ impl Program for Feeder {
     }
 }
 
-fn workload(cpus: usize, tasks: usize, seed: u64, rules: &Rc<RefCell<Rules>>) -> Workload {
+fn workload(cpus: usize, tasks: usize, seed: u64, barging: bool, rules: &Rc<RefCell<Rules>>) -> Workload {
     let mut w = Workload::default();
     let pipes: Vec<_> = (0..4).map(|i| w.object(format!("pipe{i}"), ObjectKind::Pipe { capacity: 4096 })).collect();
     let sem = w.object("sem", ObjectKind::Semaphore { initial: 0 });
@@ -150,6 +154,7 @@ fn workload(cpus: usize, tasks: usize, seed: u64, rules: &Rc<RefCell<Rules>>) ->
                 mutex,
                 holds: false,
                 reader: i % 2 == 0,
+                barging,
                 cpus,
                 pinned,
             },
@@ -164,16 +169,18 @@ fn workload(cpus: usize, tasks: usize, seed: u64, rules: &Rc<RefCell<Rules>>) ->
         w.task(spec);
     }
     for (i, &pipe) in pipes.iter().enumerate() {
-        w.task(TaskSpec { background: true, ..TaskSpec::new("feeder", Feeder(pipe, i < 2)) });
+        for write in [true, false].into_iter().filter(|write| barging || *write == (i < 2)) {
+            w.task(TaskSpec { background: true, ..TaskSpec::new("feeder", Feeder(pipe, write)) });
+        }
     }
     w
 }
 
-fn run(preset: &Preset, machine: &str, tasks: usize, seed: u64) -> (RunResult, Rules) {
+fn run(preset: &Preset, machine: &str, tasks: usize, seed: u64, barging: bool) -> (RunResult, Rules) {
     let rules = Rc::new(RefCell::new(Rules::default()));
     let machine = Machine::load(machine).expect("the machine exists");
     let cpus = machine.topology.nr_cpus();
-    let workload = workload(cpus, tasks, seed, &rules);
+    let workload = workload(cpus, tasks, seed, barging, &rules);
     let limits = Limits { horizon: 60_000_000_000, ..Limits::default() };
     let setup = Setup { machine, features: preset.features.clone(), workload, seed, limits };
     let sink = Box::new(Checker(Rc::clone(&rules)));
@@ -184,11 +191,19 @@ fn run(preset: &Preset, machine: &str, tasks: usize, seed: u64) -> (RunResult, R
 
 fn conforms(name: &str) {
     let preset = Preset::find(name).expect("the preset exists");
-    for (machine, tasks, seed) in
-        [("1n1l1c1t", 6, 1), ("1n1l2c1t", 12, 2), ("1n1l2c2t", 16, 3), ("2n2l2c2t", 40, 4), ("2n1l8c2t", 20, 5), ("4n1l8c2t", 200, 6)]
-    {
-        let (result, rules) = run(&preset, machine, tasks, seed);
-        let place = format!("{name} on {machine}, seed {seed}");
+    let shapes = [
+        ("1n1l1c1t", 6, 1),
+        ("1n1l2c1t", 12, 2),
+        ("1n1l2c2t", 16, 3),
+        ("2n2l2c2t", 40, 4),
+        ("2n1l8c2t", 20, 5),
+        ("4n1l8c2t", 200, 6),
+    ];
+    // Without slices or wake-up preemption the competitors may keep a pipe to themselves for ever: rightly so.
+    let barging = [false, true].into_iter().filter(|b| !b || name != "fifo");
+    for ((machine, tasks, seed), barging) in barging.flat_map(|b| shapes.map(|s| (s, b))) {
+        let (result, rules) = run(&preset, machine, tasks, seed, barging);
+        let place = format!("{name} on {machine}, seed {seed}, barging {barging}");
         let left: Vec<_> = result.tasks.iter().filter(|t| t.exited.is_none() && t.name != "feeder").collect();
         assert_eq!(result.outcome, Outcome::Finished, "{place}: {} {left:?}", result.outcome.detail());
         assert_eq!(rules.broken, Vec::<String>::new(), "{place}");
@@ -198,7 +213,7 @@ fn conforms(name: &str) {
         // What tasks say they ran is what the CPUs booked outside idle and kernel-only time, up to the switch paths.
         let ran: u64 = result.tasks.iter().map(|t| t.run.sum_exec).sum();
         assert!(ran >= result.ledger()[Account::User as usize], "{place}: {ran}");
-        let (again, _) = run(&preset, machine, tasks, seed);
+        let (again, _) = run(&preset, machine, tasks, seed, barging);
         assert_eq!(again.trace_hash, result.trace_hash, "{place}");
         assert_eq!(again.virtual_ns, result.virtual_ns, "{place}");
         assert_eq!(again.tasks, result.tasks, "{place}");

@@ -83,13 +83,7 @@ impl Policy for Fifo {
         Self::account(t, now);
         self.slice > 0 && t.ran - t.ran_at_pick >= self.slice && !rq.queue.is_empty()
     }
-    fn wakeup_preempt(
-        &self,
-        _: &mut FifoRq,
-        _: (TaskId, &mut FifoTask),
-        _: (TaskId, &FifoTask),
-        _: Time,
-    ) -> bool {
+    fn wakeup_preempt(&self, _: &mut FifoRq, _: (TaskId, &mut FifoTask), _: (TaskId, &FifoTask), _: Time) -> bool {
         false
     }
     fn candidates(&self, rq: &FifoRq, max: usize, into: &mut Vec<TaskId>) {

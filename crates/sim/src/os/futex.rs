@@ -130,13 +130,7 @@ impl Os {
         }
     }
 
-    pub(super) fn barrier<L: Policy>(
-        &self,
-        kernel: &Kernel<Sim, L>,
-        p: &Sim,
-        task: TaskId,
-        o: ObjId,
-    ) -> SyscallEnd {
+    pub(super) fn barrier<L: Policy>(&self, kernel: &Kernel<Sim, L>, p: &Sim, task: TaskId, o: ObjId) -> SyscallEnd {
         p.charge(Work::FutexOp, 1);
         let ob = self.object(o);
         let ObjectKind::Barrier { parties } = ob.kind else { panic!("{} is not a barrier", ob.name) };
@@ -173,13 +167,7 @@ impl Os {
         self.block(kernel, p, task, Pending::Barrier(o, generation))
     }
 
-    pub(super) fn sem_wait<L: Policy>(
-        &self,
-        kernel: &Kernel<Sim, L>,
-        p: &Sim,
-        task: TaskId,
-        o: ObjId,
-    ) -> SyscallEnd {
+    pub(super) fn sem_wait<L: Policy>(&self, kernel: &Kernel<Sim, L>, p: &Sim, task: TaskId, o: ObjId) -> SyscallEnd {
         p.charge(Work::FutexOp, 1);
         let ob = self.object(o);
         ob.lock.lock(p);

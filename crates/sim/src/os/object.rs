@@ -19,6 +19,8 @@ pub(super) struct Object {
     pub data: <Sim as Platform>::Cell<()>,
     /// Bytes in a pipe, count of a semaphore, arrivals at a barrier.
     pub level: Cell<u64>,
+    /// Bytes read from a pipe since a page's worth was last freed for waiting writers.
+    pub freed: Cell<u64>,
     /// Generation of a barrier.
     pub generation: Cell<u64>,
     /// Owner of a mutex, + 1; 0: free. User space's word.
@@ -53,6 +55,7 @@ impl Object {
             lock: kernel.locks.create(p, Account::SpinLock),
             data: p.cell(data, ()),
             level: Cell::new(level),
+            freed: Cell::new(0),
             generation: Cell::new(0),
             word: p.word(p.line(), 0),
             waiters: RefCell::default(),

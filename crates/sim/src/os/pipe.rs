@@ -14,6 +14,9 @@ use contend_sched::wakeup::flags;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 
+/// Bytes of a page.
+const PAGE: u64 = 4096;
+
 impl Os {
     fn copy(&self, p: &Sim, bytes: u64) {
         let ns = (p.engine().work_cost(Work::CopyKib) * bytes).div_ceil(1024);
@@ -76,7 +79,6 @@ impl Os {
         bytes: u32,
     ) -> SyscallEnd {
         self.transfer_cost(p, o);
-        let capacity = self.capacity(o);
         let ob = self.object(o);
         ob.lock.lock(p);
         ob.touch(p);
@@ -85,8 +87,7 @@ impl Os {
         if n > 0 {
             self.copy(p, n);
             ob.level.set(ob.level.get() - n);
-            // Writers are worth waking when there is room for a page.
-            if capacity - ob.level.get() >= 4096.min(capacity) {
+            if self.wakes_writers(o, n) {
                 self.wake_queue(kernel, p, &ob.writers);
             }
             if ob.level.get() > 0 {
@@ -103,6 +104,26 @@ impl Os {
         };
         ob.lock.unlock(p);
         end
+    }
+
+    /// After `n` bytes were read: is there enough room to wake a writer? A pipe frees whole pages, and wakes one writer a
+    /// page; a local socket wakes writers once it is at most a quarter full (unix_writable).
+    fn wakes_writers(&self, o: ObjId, n: u64) -> bool {
+        let ob = self.object(o);
+        if ob.writers.borrow().is_empty() {
+            return false;
+        }
+        match ob.kind {
+            ObjectKind::Socket { capacity } => ob.level.get() <= u64::from(capacity) / 4,
+            _ => {
+                ob.freed.set(ob.freed.get() + n);
+                let page = ob.freed.get() >= PAGE || ob.level.get() == 0;
+                if page {
+                    ob.freed.set(0);
+                }
+                page
+            }
+        }
     }
 
     /// finish_wait: a task that was woken without being taken off the queue takes itself off.
