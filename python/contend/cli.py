@@ -48,6 +48,10 @@ def cli() -> None:
     """
 
 
+class Interrupted(Exception):
+    """Ctrl-C during a run."""
+
+
 def key_value(text: str) -> tuple[str, str]:
     """The two parts of KEY=VALUE."""
     key, equals, value = text.partition("=")
@@ -202,6 +206,8 @@ def run(
             trace=trace,
             progress=line,
         )
+    except KeyboardInterrupt:
+        raise Interrupted from None
     finally:
         if line:
             line.clear()
@@ -354,7 +360,7 @@ def main(args: list[str] | None = None) -> NoReturn:
     except click.UsageError as e:
         click.echo(f"error: {_usage(e)}", err=True)
         code = EXIT_INPUT
-    except (KeyboardInterrupt, click.Abort):
+    except (Interrupted, click.Abort):
         click.echo("interrupted: nothing was written", err=True)
         code = EXIT_INTERRUPTED
     except BrokenPipeError:

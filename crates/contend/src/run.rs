@@ -14,6 +14,9 @@ use crate::result::{Output, summarise};
 use crate::scenario::{Input, Plan};
 use crate::trace::TraceFile;
 
+/// End of a run whose scenario and workload name none: 11 days.
+const HORIZON_NS_MAX: u64 = 1_000_000_000_000_000;
+
 /// What the caller wants besides the result.
 #[derive(Default)]
 pub struct RunOptions<'a> {
@@ -43,7 +46,7 @@ pub fn run(plan: &Plan, options: RunOptions<'_>) -> Result<Output, RunError> {
         .map_err(|e| plan.workload_error(e))?;
     let inputs = inputs.into_inner();
 
-    let limits = Limits { horizon: plan.horizon_ns.unwrap_or(Limits::default().horizon), stall: plan.stall_ns };
+    let limits = Limits { horizon: plan.horizon_ns.unwrap_or(HORIZON_NS_MAX), stall: plan.stall_ns };
     let mut trace = None;
     let mut sink: Option<Box<dyn EventSink>> = None;
     if let Some(path) = options.trace {
@@ -56,7 +59,11 @@ pub fn run(plan: &Plan, options: RunOptions<'_>) -> Result<Output, RunError> {
         Setup { machine: plan.machine.clone(), features: plan.features.clone(), workload, seed: plan.seed, limits };
     let mut go_on = |_: Status| true;
     let progress = options.progress.unwrap_or(&mut go_on);
-    let result = quietly(|| simulate(plan.preset.policy, setup, sink, progress));
+    let mut look = |mut status: Status| {
+        status.horizon = status.horizon.filter(|h| *h < HORIZON_NS_MAX);
+        progress(status)
+    };
+    let result = quietly(|| simulate(plan.preset.policy, setup, sink, &mut look));
     let result = match (result, &trace) {
         (Ok(result), _) => result,
         (Err(e), Some((_, path))) => return Err(write_error(path, &e)),

@@ -11,8 +11,8 @@ use pyo3::exceptions::{PyException, PyKeyError, PyKeyboardInterrupt};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-create_exception!(_core, ContendError, PyException, "Whatever contend refuses, and why.");
-create_exception!(_core, ScenarioInvalid, ContendError, "A scenario, or a file it names, is not right.");
+create_exception!(contend._core, ContendError, PyException, "Whatever contend refuses, and why.");
+create_exception!(contend._core, ScenarioInvalid, ContendError, "A scenario, or a file it names, is not right.");
 
 /// Time between two looks at Python.
 const LOOK: Duration = Duration::from_millis(100);

@@ -1,0 +1,67 @@
+"""What the tests share."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+Contend = Callable[..., "subprocess.CompletedProcess[str]"]
+
+SMALL = """\
+machine = "2n4c2t"
+policy = "linux-6.18"
+seed = 7
+
+[workload]
+kind = "hackbench"
+groups = 1
+fds = 4
+loops = 20
+"""
+
+ENDLESS = """\
+machine = "64c"
+
+[workload]
+kind = "periodic"
+tasks = 256
+duration_ms = 10_000_000
+"""
+
+
+@pytest.fixture
+def contend(tmp_path: Path) -> Contend:
+    """Run the command in an empty directory."""
+
+    def run(*args: str | Path, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "contend", *map(str, args)],
+            cwd=tmp_path,
+            env={**os.environ, **(env or {})},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    return run
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    """A scenario of some milliseconds."""
+    file = tmp_path / "small.toml"
+    file.write_text(SMALL)
+    return file
+
+
+def tree(directory: Path) -> dict[str, bytes]:
+    """All files below a directory."""
+    return {str(f.relative_to(directory)): f.read_bytes() for f in sorted(directory.rglob("*")) if f.is_file()}

@@ -1,0 +1,214 @@
+"""Each message, exactly: file, line, key, what was found, what would be right."""
+
+from __future__ import annotations
+
+import gzip
+import random
+from pathlib import Path
+
+import pytest
+from conftest import ROOT, Contend
+
+WORKLOAD = '[workload]\nkind = "hackbench"\n'
+KINDS = (
+    "should be a scenario (.toml), an rt-app file (.json), or a recording as text of `trace-cmd report`, tracefs or "
+    "`perf script` (.gz too)"
+)
+
+SCENARIOS = [
+    ("unknown-key", f'machine = "4c"\npolcy = "linux"\n{WORKLOAD}', "x.toml:2: polcy: unknown key; did you mean policy?"),
+    ("truncated", 'machine = "intel-2s\n', "x.toml:1: not valid TOML: invalid basic string, expected `\"`"),
+    (
+        "no-machine",
+        WORKLOAD,
+        'x.toml: machine: missing; write machine = "...", or give --machine; `contend list machines` lists them',
+    ),
+    (
+        "no-workload",
+        'machine = "4c"\n',
+        'x.toml: workload: missing; write a table [workload] with kind = "..."; `contend list workloads` lists them',
+    ),
+    ("no-cpus", f'machine = "0c"\n{WORKLOAD}', 'x.toml:1: machine: synthetic machine "0c": found 0c; should be 1 to 4096'),
+    (
+        "unknown-machine",
+        f'machine = "intel-2s-44c"\n{WORKLOAD}',
+        'x.toml:1: machine: unknown machine "intel-2s-44c": did you mean intel-2s-44c-88t? `contend list machines` lists '
+        "all; a path ends in .toml; a synthetic machine is written like 2n2l8c2t",
+    ),
+    (
+        "unknown-policy",
+        f'machine = "4c"\npolicy = "linux-6.81"\n{WORKLOAD}',
+        'x.toml:2: policy: unknown policy "linux-6.81"; did you mean linux-5.8 or linux-6.0 or linux-6.18?',
+    ),
+    (
+        "unknown-feature",
+        f'machine = "4c"\n[set]\nwake_pth = "remote-lock"\n{WORKLOAD}',
+        "x.toml:3: `wake_pth` = `remote-lock`: no such feature; did you mean `wake_path`?",
+    ),
+    (
+        "feature-value",
+        f'machine = "4c"\n[set]\nsis_core = 3\n{WORKLOAD}',
+        "x.toml:3: `sis_core` = `3`: should be true or false",
+    ),
+    (
+        "contradiction",
+        f'machine = "4c"\n[set]\nsis_rotate = true\n{WORKLOAD}',
+        "x.toml:3: `sis_rotate` = `true`: needs sis_next_cpu = true",
+    ),
+    (
+        "machine-cost",
+        f'machine = "4c"\n[set]\nmachine.lines.lcc = 3\n{WORKLOAD}',
+        "x.toml:3: machine.lines.lcc: unknown key; did you mean lines.llc or lines.hit?",
+    ),
+    (
+        "two-horizons",
+        f'machine = "4c"\nhorizon_s = 1\nhorizon_ns = 5\n{WORKLOAD}',
+        "x.toml:3: horizon_ns: found 5; should be left out: horizon_s is given too",
+    ),
+    (
+        "negative-horizon",
+        f'machine = "4c"\nhorizon_s = -1\n{WORKLOAD}',
+        "x.toml:2: horizon_s: found -1; should be a number of seconds above 0, at most 1,000,000",
+    ),
+    (
+        "seed",
+        f'machine = "4c"\nseed = "a"\n{WORKLOAD}',
+        'x.toml:2: seed: found "a"; should be a whole number from 0 to 9223372036854775807',
+    ),
+    (
+        "workload-in-set",
+        f'machine = "4c"\n[set]\nworkload.groups = 3\n{WORKLOAD}',
+        "x.toml:3: set.workload.groups: found 3; should be written in the table [workload]",
+    ),
+    ("workload-key", f'machine = "4c"\n{WORKLOAD}grops = 3\n', "x.toml:4: workload.grops: unknown key; did you mean groups?"),
+    (
+        "a-thousand-million-tasks",
+        'machine = "4c"\n[workload]\nkind = "periodic"\ntasks = 1_000_000_000\n',
+        "x.toml:4: workload.tasks: found 1000000000; should be a whole number from 1 to 1,000,000",
+    ),
+    (
+        "missing-input",
+        'machine = "4c"\n[workload]\nkind = "rt-app"\nfile = "gone.json"\n',
+        "gone.json: cannot be read: no such file",
+    ),
+]
+
+
+def check(contend: Contend, message: str, *args: str | Path) -> None:
+    done = contend("run", *args)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"error: {message}\n"
+
+
+@pytest.mark.parametrize(("text", "message"), [s[1:] for s in SCENARIOS], ids=[s[0] for s in SCENARIOS])
+def test_scenario(contend: Contend, tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "x.toml").write_text(text)
+    check(contend, message, "x.toml")
+
+
+def test_files_of_other_kinds(contend: Contend, tmp_path: Path) -> None:
+    check(contend, "nope.toml: cannot be read: no such file", "nope.toml")
+    (tmp_path / "empty").touch()
+    check(
+        contend,
+        "empty: the file is empty; name a scenario (.toml), an rt-app file (.json) or a recording",
+        "empty",
+    )
+    noise = random.Random(1).randbytes(5000)
+    (tmp_path / "noise").write_bytes(b"\x80\x00" + noise)
+    check(contend, f"noise: binary data; {KINDS}", "noise")
+    (tmp_path / "noise.toml").write_bytes(b"\n\x80" + noise)
+    check(contend, "noise.toml:2: not valid TOML: not UTF-8 text", "noise.toml")
+    (tmp_path / "prose").write_text("It was a dark and stormy night.\n")
+    check(contend, f'prose: line 1 is "It was a dark and stormy night."; {KINDS}', "prose")
+    (tmp_path / "huge.toml").write_bytes(b"#" * ((1 << 20) + 1))
+    check(contend, "huge.toml: larger than 1048576 bytes, the most a scenario may have", "huge.toml")
+    (tmp_path / "m.toml").write_text((ROOT / "machines" / "x86_64-2cpu.toml").read_text())
+    check(
+        contend,
+        "m.toml: a machine file; name it in a scenario's key machine, or give it to --machine",
+        "m.toml",
+    )
+    check(
+        contend,
+        f"{tmp_path}: a directory, and no result of a run (scenario.toml is missing); name a scenario (.toml), an rt-app "
+        "file (.json), a recording or a result's directory",
+        tmp_path,
+    )
+
+
+def test_recorders_binary_forms_say_how_to_convert(contend: Contend, tmp_path: Path) -> None:
+    (tmp_path / "t.dat").write_bytes(b"\x17\x08\x44tracing6\0" + b"\0" * 100)
+    done = contend("run", "t.dat")
+    assert done.returncode == 2
+    assert "found a trace-cmd recording (trace.dat); turn it into text first: trace-cmd report" in done.stderr
+    (tmp_path / "p.data").write_bytes(b"PERFILE2" + b"\0" * 100)
+    done = contend("run", "p.data")
+    assert done.returncode == 2
+    assert "perf script" in done.stderr
+
+
+def test_truncated_gzip(contend: Contend, tmp_path: Path) -> None:
+    line = "bash-7 [001] d..2. 5.000100: sched_waking: comm=x pid=9 prio=120 target_cpu=000\n"
+    data = gzip.compress("".join(f"{i}{line}" for i in range(9999)).encode())
+    (tmp_path / "t.gz").write_bytes(data[: len(data) // 2])
+    done = contend("run", "t.gz")
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: t.gz: ")
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["run"], "SCENARIO is missing (`contend run --help` says more)"),
+        (["run", "s", "--sed", "3"], "no such option: --sed; did you mean --seed? (`contend run --help` lists them)"),
+        (["run", "s", "--set", "foo"], "--set: found 'foo'; should be KEY=VALUE, such as wake_path=remote-lock"),
+        (["run", "s", "--seed", "-1"], "--seed: found '-1'; should be a whole number from 0 to 9223372036854775807"),
+        (["run", "s", "--horizon", "x"], "--horizon: found 'x'; should be a number of seconds, such as 20 or 0.5"),
+        (["explain", "gone"], "gone: no such directory; `contend run SCENARIO --out gone` makes a result"),
+        (
+            ["explain", "."],
+            ".: not a result (a directory with summary.json, scenario.toml and .arrow files, as `contend run --out` "
+            "writes)",
+        ),
+    ],
+)
+def test_command_line(contend: Contend, args: list[str], message: str) -> None:
+    done = contend(*args)
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"error: {message}\n")
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["--machine", "4x"], '--machine: unknown machine "4x": `contend list machines` lists all; a path ends in .toml; a '
+         "synthetic machine is written like 2n2l8c2t"),
+        (["--machine", "9999c"], '--machine: synthetic machine "9999c": found 9999c; should be 1 to 4096'),
+        (["--policy", "linux-6.19"], '--policy: unknown policy "linux-6.19"; did you mean linux-6.18 or linux-6.0 or '
+         "linux-6.6?"),
+        (["--horizon", "0"], "--horizon: found 0; should be a number of seconds above 0, at most 1,000,000"),
+        (["--set", "sis_crore=1"], "--set: `sis_crore` = `1`: no such feature; did you mean `sis_core`?"),
+        (["--set", "machine.lines.llc=x"], '--set: machine.lines.llc: found "x"; should be a whole number'),
+        (["--set", "workload.grops=1"], "--set: workload.grops: unknown key; did you mean groups?"),
+        (["--trace", "/gone/x"], "/gone/x: cannot be written: No such file or directory (os error 2)"),
+        (["--out", "small.toml"], "small.toml: cannot be written: a file of this name exists; name a directory for the "
+         "result"),
+    ],
+)  # fmt: skip
+def test_overrides(contend: Contend, small: Path, args: list[str], message: str) -> None:
+    check(contend, message, small, *args)
+
+
+def test_damaged_results(contend: Contend, small: Path, tmp_path: Path) -> None:
+    assert contend("run", small, "--out", "r", "-q").returncode == 0
+    good = (tmp_path / "r" / "summary.json").read_text()
+    (tmp_path / "r" / "summary.json").write_text(good.replace('"schema": 1', '"schema": 99'))
+    assert contend("explain", "r").stderr == (
+        "error: r/summary.json: found schema = 99; this version reads 1; run the scenario again: contend run "
+        "r/scenario.toml\n"
+    )
+    (tmp_path / "r" / "summary.json").write_text(good[:100])
+    assert contend("explain", "r").stderr.startswith("error: r/summary.json: damaged: ")
+    (tmp_path / "r" / "summary.json").write_text(good)
+    (tmp_path / "r" / "tasks.arrow").unlink()
+    assert contend("explain", "r").stderr == "error: r/tasks.arrow: cannot be read: No such file or directory\n"
