@@ -321,10 +321,10 @@ impl Engine {
             if self.stopping.get() {
                 return Stop::Asked;
             }
+            if time == NEVER {
+                return Stop::Nothing;
+            }
             if time > horizon {
-                if time == NEVER {
-                    return Stop::Nothing;
-                }
                 self.now.set(horizon);
                 return Stop::Horizon;
             }

@@ -237,7 +237,7 @@ pub struct Status {
 }
 
 /// Events between two calls of the progress function.
-const EVENTS_PER_LOOK: u64 = 200_000;
+const EVENTS_PER_LOOK: u64 = 20_000;
 
 /// What to simulate.
 pub struct Setup {
@@ -347,11 +347,16 @@ impl<L: Policy> Host<L> {
     fn run_to_end(&mut self, progress: Progress<'_>) -> Outcome {
         // Dispatches and time when a task last got a CPU, for livelocks.
         let mut seen = (0, 0);
+        // Looking for stalls walks the task table: do it rarely.
+        let mut next_look = self.limits.stall / 4;
         loop {
             let stop = self.engine.run(&mut self.stacks, self.horizon, EVENTS_PER_LOOK);
             match stop {
                 Stop::Asked => return Outcome::Finished,
-                Stop::Horizon => return Outcome::Horizon,
+                Stop::Horizon => {
+                    let stalled = self.stalled(self.horizon);
+                    return stalled.map_or(Outcome::Horizon, Outcome::Stall);
+                }
                 Stop::Nothing => return Outcome::Deadlock(self.who_waits()),
                 Stop::Budget => {}
             }
@@ -362,8 +367,11 @@ impl<L: Policy> Host<L> {
             if !progress(status) {
                 return Outcome::Interrupted;
             }
-            if let Some(stalled) = self.stalled(now) {
-                return Outcome::Stall(stalled);
+            if now >= next_look {
+                next_look = now + self.limits.stall / 4;
+                if let Some(stalled) = self.stalled(now) {
+                    return Outcome::Stall(stalled);
+                }
             }
             // Nobody was given a CPU and nobody computes: all that happens is the kernel's own.
             if dispatches != seen.0 || self.engine.user_running() {
