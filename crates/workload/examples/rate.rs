@@ -22,8 +22,7 @@ fn main() {
     }
     let cpus = machine.topology.nr_cpus();
     let t0 = cpu_s();
-    let (workload, reports) =
-        spec.build_with_reports(cpus, &|p| std::fs::read(p)).unwrap_or_else(|e| panic!("{e}"));
+    let (workload, reports) = spec.build_with_reports(cpus, &|p| std::fs::read(p)).unwrap_or_else(|e| panic!("{e}"));
     for r in reports {
         println!("{r}");
     }
@@ -43,9 +42,8 @@ fn main() {
     );
     let ledger = r.ledger();
     assert_eq!(ledger.iter().sum::<u64>(), cpus as u64 * r.virtual_ns, "the ledger adds up");
-    let (switches, preempted, run) = (r.tasks.iter()).fold((0, 0, 0), |(a, b, c), t| {
-        (a + t.run.switches, b + t.run.preempted, c + t.run.sum_exec)
-    });
+    let (switches, preempted, run) =
+        (r.tasks.iter()).fold((0, 0, 0), |(a, b, c), t| (a + t.run.switches, b + t.run.preempted, c + t.run.sum_exec));
     println!("  tasks got a CPU {switches} times, were preempted {preempted} times, ran {:.6} s", run as f64 / 1e9);
     println!("  events {}", r.counts.events);
     for (name, n) in &r.metrics.counts {

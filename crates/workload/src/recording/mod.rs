@@ -23,8 +23,6 @@ mod context;
 mod filter;
 mod report;
 mod tape;
-#[cfg(test)]
-mod tests;
 
 pub use report::{RecordedTask, RecordingError, RecordingReport};
 

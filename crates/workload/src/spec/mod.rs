@@ -17,6 +17,8 @@
 
 mod error;
 pub(crate) mod keys;
+#[cfg(test)]
+mod tests;
 pub(crate) mod value;
 
 pub use error::{SpecError, SpecProblem, WorkloadError};
