@@ -50,7 +50,7 @@ impl Program for Periods {
             return Op::Sleep(self.sleep);
         }
         self.periods += 1;
-        if self.periods % BULK == 0 {
+        if self.periods.is_multiple_of(BULK) {
             cx.metrics.count("periods", BULK);
         }
         Op::Run(self.run)

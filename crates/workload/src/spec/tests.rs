@@ -108,7 +108,7 @@ fn the_list_is_complete() {
             assert!(!k.doc.is_empty() && k.doc.ends_with('.'), "{}.{}: {}", w.name, k.key, k.doc);
             assert!(!k.allowed.is_empty());
             let Some(mut spec) = WorkloadSpec::default_of(w.name) else { continue };
-            assert_eq!(spec.to_toml().get(k.key).is_some(), true, "{}.{}", w.name, k.key);
+            assert!(spec.to_toml().get(k.key).is_some(), "{}.{}", w.name, k.key);
             if let Some(d) = &k.default {
                 let text = d.as_str().map_or(d.to_string(), ToString::to_string);
                 let before = spec.clone();
