@@ -26,7 +26,7 @@ quick: build $(VENV)/dev-ready ## Part of the tests (under a minute after a buil
 
 bench: build $(VENV)/dev-ready ## The project's figures: dispatches and messages a CPU-second, events a second
 	$(CARGO) bench --workspace --locked
-	@sh scenarios/bench.sh $(CONTEND)
+	$(BIN)/python scenarios/figures.py
 
 build: $(VENV)/ready ## Build the release wheel into .venv; the tool is .venv/bin/contend
 	$(BIN)/maturin develop --release --locked --quiet

@@ -10,7 +10,7 @@ from pathlib import Path
 import contend as package
 import polars as pl
 import pytest
-from conftest import ENDLESS, SMALL, Contend, tree
+from conftest import ENDLESS, ROOT, SMALL, Contend, tree
 
 SCENARIO = {"machine": "2n4c2t", "seed": 7, "workload": {"kind": "hackbench", "groups": 1, "fds": 4, "loops": 20}}
 
@@ -64,6 +64,21 @@ def test_inputs_are_stored_with_the_result(tmp_path: Path) -> None:
     assert (tmp_path / "a" / "inputs" / "two.json").read_text() == text
     package.run(tmp_path / "a", out=tmp_path / "b")
     assert tree(tmp_path / "a") == tree(tmp_path / "b")
+
+
+def test_a_recording_is_stored_with_the_result(tmp_path: Path) -> None:
+    scenario = ROOT / "scenarios" / "recorded-hackbench-88.toml"
+    package.run(scenario, set={"workload.copies": 2}, out=tmp_path / "a")
+    package.run(tmp_path / "a", out=tmp_path / "b")
+    a = tree(tmp_path / "a")
+    assert a == tree(tmp_path / "b")
+    assert a["inputs/hackbench-2cpu.txt.gz"] == (ROOT / "recordings" / "hackbench-2cpu.txt.gz").read_bytes()
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "scenarios").glob("*.toml")), ids=lambda f: f.stem)
+def test_shipped_scenarios_run(file: Path) -> None:
+    r = package.run(file, horizon_s=0.02)
+    assert r.ok, r.summary["outcome_detail"]
 
 
 def test_a_mapping_is_a_scenario(small: Path) -> None:

@@ -142,6 +142,8 @@ def compare(result: Result, baseline: Result) -> dict[str, Any]:
     features_changed = {
         key: [b["features"].get(key), value] for key, value in s["features"].items() if b["features"].get(key) != value
     }
+    # What the changed features act on directly.
+    direct = [r for r in moved if any(key in r["mechanism"].split("features ")[-1] for key in features_changed)]
     return {
         "schema": SCHEMA,
         "result": {k: s[k] for k in RAN},
@@ -151,6 +153,7 @@ def compare(result: Result, baseline: Result) -> dict[str, Any]:
         "features_changed": features_changed,
         "ledger": rows,
         "largest_change": moved[0] if moved and moved[0]["change"] else None,
+        "largest_direct_change": direct[0] if direct and direct[0]["change"] else None,
         "rq_locks": [_lock_total(baseline, "rq"), _lock_total(result, "rq")],
         "wakeup_latency_us": [b["wakeup_latency_us"], s["wakeup_latency_us"]],
         "metrics": {

@@ -262,6 +262,15 @@ def _change(old: float, new: float) -> str:
     return f"{ratio:,.1f}x" if ratio >= 2 else f"{100 * (ratio - 1):+.1f} %"
 
 
+def _changed(row: dict[str, Any]) -> str:
+    less = "less" if row["change"] < 0 else "more"
+    change = _change(row["baseline"], row["result"])
+    return (
+        f"[bold]{row['account']}[/bold], {escape(row['mechanism'])}: {seconds(abs(row['change']))} {less}"
+        f"{f' ({change})' if change else ''}"
+    )
+
+
 def compared(c: dict[str, Any], names: tuple[str, str], out: Console) -> None:
     """What `contend explain RESULT --against BASELINE` prints."""
     old_name, new_name = names
@@ -274,13 +283,17 @@ def compared(c: dict[str, Any], names: tuple[str, str], out: Console) -> None:
         out.print(f"Changed: {escape(changed)}.")
     if b["outcome"] == r["outcome"] == "finished":
         out.print(f"The work took {seconds(new_s)} instead of {seconds(old_s)} ({_change(old_s, new_s)}).")
-    largest = c["largest_change"]
+    largest, direct = c["largest_change"], c["largest_direct_change"]
     if largest:
-        less = "less" if largest["change"] < 0 else "more"
+        out.print(f"Of what is not work, most changed in {_changed(largest)}, in {c['unit']}.")
+    if direct and direct is not largest and direct["account"] != largest["account"]:
+        out.print(f"Of what the changed features act on, most changed in {_changed(direct)}.")
+    rq_old, rq_new = c["rq_locks"]
+    if rq_old["contended"] or rq_new["contended"]:
         out.print(
-            f"Of what is not work, the account that changed most is [bold]{largest['account']}[/bold]: "
-            f"{seconds(abs(largest['change']))} {less} ({_change(largest['baseline'], largest['result'])}), in "
-            f"{c['unit']}. It belongs to {escape(largest['mechanism'])}."
+            f"Run-queue locks were contended {si(rq_new['contended'])} times instead of {si(rq_old['contended'])} "
+            f"({_change(rq_old['contended'], rq_new['contended'])}) and waited for {seconds(rq_new['wait_s'])} instead "
+            f"of {seconds(rq_old['wait_s'])} ({_change(rq_old['wait_s'], rq_new['wait_s'])})."
         )
     rows = [
         (x["account"], seconds(x["baseline"]), seconds(x["result"]), _change(x["baseline"], x["result"]),
@@ -297,7 +310,6 @@ def compared(c: dict[str, Any], names: tuple[str, str], out: Console) -> None:
     def fact(name: str, old: float, new: float, show: Any = si) -> None:
         facts.append((name, show(old), show(new), _change(old, new)))
 
-    rq_old, rq_new = c["rq_locks"]
     fact("run-queue locks: acquisitions", rq_old["acquisitions"], rq_new["acquisitions"])
     fact("run-queue locks: contended", rq_old["contended"], rq_new["contended"])
     fact("run-queue locks: time waited", rq_old["wait_s"], rq_new["wait_s"], seconds)

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use contend_sim::host::{EventSink, Limits, Outcome, Setup, Status, simulate};
+use contend_workload::recording::RecordingReport;
 
 use crate::error::RunError;
 use crate::result::{Output, summarise};
@@ -74,7 +75,8 @@ pub fn run(plan: &Plan, options: RunOptions<'_>) -> Result<Output, RunError> {
     {
         partial.publish(path)?;
     }
-    let recordings = recordings.iter().map(ToString::to_string).collect();
+    let recordings =
+        recordings.into_iter().map(|r| RecordingReport { file: own_name(&r.file), ..r }.to_string()).collect();
     let mut output = summarise(plan, &result, recordings, inputs.0);
     output.wall_s = wall.elapsed().as_secs_f64();
     output.cpu_s = thread_cpu_s() - cpu;
@@ -100,7 +102,7 @@ impl Inputs {
         if self.0.contains_key(name) {
             return;
         }
-        let own = Path::new(name).file_name().map_or("input".into(), |n| n.to_string_lossy().into_owned());
+        let own = own_name(name);
         let taken = |stored: &str, all: &BTreeMap<String, Input>| all.values().any(|i| i.stored == stored);
         let mut stored = format!("inputs/{own}");
         let mut n = 2;
@@ -110,6 +112,11 @@ impl Inputs {
         }
         self.0.insert(name.into(), Input { stored, bytes: bytes.to_vec() });
     }
+}
+
+/// A file's name without its directory: results name no place.
+fn own_name(path: &str) -> String {
+    Path::new(path).file_name().map_or("input".into(), |n| n.to_string_lossy().into_owned())
 }
 
 thread_local! {

@@ -122,6 +122,11 @@ pub trait Platform {
     }
     /// Atomic store.
     fn store(&self, w: &Self::Word, value: u64, order: Ordering);
+    /// Relaxed stores to words of one line.
+    #[inline]
+    fn store_many<const N: usize>(&self, words: [&Self::Word; N], values: [u64; N]) {
+        std::iter::zip(words, values).for_each(|(w, v)| self.store(w, v, Ordering::Relaxed));
+    }
     /// Atomic exchange; returns the old value.
     fn swap(&self, w: &Self::Word, value: u64, order: Ordering) -> u64;
     /// Atomic compare-and-exchange; `Err` carries the value found.
@@ -172,6 +177,16 @@ pub trait Platform {
     /// platform operation.
     unsafe fn write<T, R>(&self, c: &Self::Cell<T>, f: impl FnOnce(&mut T) -> R) -> R;
 
+    /// Change guarded data again, in the critical section in which [`Platform::write`] has already fetched it: its line
+    /// cannot have gone meanwhile.
+    ///
+    /// # Safety
+    /// As for [`Platform::write`].
+    #[inline]
+    unsafe fn rewrite<T, R>(&self, c: &Self::Cell<T>, f: impl FnOnce(&mut T) -> R) -> R {
+        // SAFETY: passed on from the caller.
+        unsafe { self.write(c, f) }
+    }
     /// Change two pieces of guarded data at once.
     ///
     /// # Safety

@@ -164,6 +164,8 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
     #[inline]
     pub(crate) fn lock(&self, p: &P, cpu: CpuId) -> Held {
         self.rq(cpu).lock.lock(p);
+        // SAFETY: the lock that guards the data has just been taken. This fetches its line for the critical section.
+        unsafe { p.write(&self.rq(cpu).data, |_| ()) };
         Held(cpu)
     }
     #[inline]
@@ -196,8 +198,8 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
     /// The data of a run queue whose lock is held.
     #[inline]
     pub(crate) fn with_rq<R>(&self, p: &P, held: &Held, f: impl FnOnce(&mut RqData<L>) -> R) -> R {
-        // SAFETY: `held` proves that the lock that guards the cell is held; `f` is given no platform.
-        unsafe { p.write(&self.rq(held.0).data, f) }
+        // SAFETY: `held` proves that the lock that guards the cell is held, and `lock` fetched it; `f` has no platform.
+        unsafe { p.rewrite(&self.rq(held.0).data, f) }
     }
     /// The data of a locked run queue and of one of its tasks.
     #[inline]
@@ -208,8 +210,9 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         task: TaskId,
         f: impl FnOnce(&mut RqData<L>, &mut Entity<L>) -> R,
     ) -> R {
-        // SAFETY: as in `with_rq`; the entity of a task is guarded by the lock of its run queue.
-        unsafe { p.write2(&self.rq(held.0).data, &self.task(task).ent, f) }
+        // SAFETY: as in `with_rq`; the entity of a task is guarded by the lock of its run queue. The closures nest without
+        // a platform operation between them: `rewrite` performs none inside `write`'s closure.
+        unsafe { p.write(&self.task(task).ent, |e| p.rewrite(&self.rq(held.0).data, |rd| f(rd, e))) }
     }
 
     /// Publish what others may peek at; call before the lock is released if anything of it changed.
@@ -220,9 +223,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             (rd.peek_value(), if by_weight { rd.weight } else { rd.load.get() }, self.policy.floor(&rd.pol))
         });
         let rq = self.rq(held.0);
-        p.store(&rq.peek, peek, Relaxed);
-        p.store(&rq.load, load, Relaxed);
-        p.store(&rq.floor, floor as u64, Relaxed);
+        p.store_many([&rq.peek, &rq.load, &rq.floor], [peek, load, floor as u64]);
     }
 
     // ---- enqueue and dequeue ---------------------------------------------------------------------------------

@@ -25,6 +25,8 @@ const FULL_SPEED: u64 = 1024;
 const DEBT_MAX: Nanos = 1000;
 /// A CPU runs on in place for at most this long in virtual time, so that the caller of [`Engine::run`] can look around.
 const IN_PLACE_MAX: Nanos = 10_000_000;
+/// Lines whose rights the running CPU remembers.
+const RIGHTS: usize = 32;
 /// Stack of one CPU in bytes, besides its guard page. Kernel paths use a few KiB; user policies may use more.
 const STACK_BYTES: usize = 256 * 1024;
 
@@ -73,6 +75,8 @@ struct Cpu {
 struct Costs {
     /// Cost of a unit of work, by number of busy threads in the core (index 0 unused).
     work: Vec<[Nanos; Work::COUNT]>,
+    hit: Nanos,
+    atomic: Nanos,
     ipi_send: Nanos,
     ipi_deliver: Nanos,
     ipi_deliver_remote: Nanos,
@@ -156,6 +160,10 @@ pub struct Engine {
     current: Cell<CpuId>,
     queue: RefCell<Tournament>,
     lines: RefCell<Lines>,
+    /// Number of the current resumption of a CPU.
+    resumed: Cell<u64>,
+    /// Rights on lines seen since then, by line modulo [`RIGHTS`]; see [`Engine::touch`].
+    rights: [Cell<u64>; RIGHTS],
     cpus: Vec<Cpu>,
     busy_in_core: Vec<Cell<u8>>,
     seq: Cell<u64>,
@@ -230,6 +238,8 @@ impl Engine {
                 .iter()
                 .map(|speed| c.kernel_ns().map(|ns| (ns * FULL_SPEED).div_ceil((*speed).max(1))))
                 .collect(),
+            hit: l.hit.value,
+            atomic: l.atomic.value,
             ipi_send: c.interrupts.ipi_send.value,
             ipi_deliver: c.interrupts.ipi_deliver.value,
             ipi_deliver_remote: c.interrupts.ipi_deliver_remote.value,
@@ -271,6 +281,8 @@ impl Engine {
             limit: Cell::new(NO_KEY),
             cap: Cell::new(NO_KEY),
             current: Cell::new(CpuId(0)),
+            resumed: Cell::new(0),
+            rights: std::array::from_fn(|_| Cell::new(u64::MAX)),
             cpus,
             busy_in_core: busy,
             seq: Cell::new(0),
@@ -336,6 +348,12 @@ impl Engine {
             self.now.set(time);
             self.debt.set(0);
             self.current.set(cpu);
+            self.resumed.set(self.resumed.get() + 1);
+            if self.resumed.get() >> 31 != 0 {
+                // The number would no longer fit an entry of `rights`: start again with none.
+                self.resumed.set(0);
+                self.rights.iter().for_each(|r| r.set(u64::MAX));
+            }
             {
                 let mut q = self.queue.borrow_mut();
                 q.set(cpu, NO_KEY);
@@ -525,6 +543,24 @@ impl Engine {
     /// Access to data that a lock guards: no settling point unless the line must move.
     #[inline]
     pub fn touch(&self, line: u32, how: Touch) {
+        // Rights that the running CPU was seen to have since it was resumed are still its own: nobody else has run.
+        let seen = self.rights[line as usize % RIGHTS].get();
+        let exclusive = Self::right(self.resumed.get(), line);
+        if seen == exclusive || (how == Touch::Read && seen == exclusive - 1) {
+            let cost = if how == Touch::Rmw { self.costs.atomic } else { self.costs.hit };
+            self.debt.set(self.debt.get() + cost);
+            return;
+        }
+        self.touch_line(line, how);
+    }
+
+    /// What `rights` holds for a line that this CPU may write; minus 1: only read.
+    #[inline]
+    fn right(resumed: u64, line: u32) -> u64 {
+        resumed << 33 | u64::from(line) << 1 | 1
+    }
+
+    fn touch_line(&self, line: u32, how: Touch) {
         let cost = {
             let mut lines = self.lines.borrow_mut();
             lines.touch(&self.machine.topology, line, self.current.get(), self.now(), how)
@@ -532,6 +568,11 @@ impl Engine {
         match cost {
             Cost::Hit(ns) => self.debt.set(self.debt.get() + ns),
             Cost::Until(time) => self.advance_to(time),
+        }
+        // After a transfer that let others run the right may be gone again: then nothing is noted.
+        let right = Self::right(self.resumed.get(), line);
+        if !matches!(cost, Cost::Until(_)) {
+            self.rights[line as usize % RIGHTS].set(if how == Touch::Read { right - 1 } else { right });
         }
     }
 

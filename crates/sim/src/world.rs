@@ -124,6 +124,19 @@ impl Platform for Sim {
         self.put(w, w.value.get(), value);
     }
     #[inline]
+    fn store_many<const N: usize>(&self, words: [&SimWord; N], values: [u64; N]) {
+        let line = words[0].line;
+        self.engine.touch(line, Touch::Write);
+        let mut changed = false;
+        for (w, v) in std::iter::zip(words, values) {
+            assert_eq!(w.line, line, "the words share a line");
+            changed |= w.value.replace(v) != v;
+        }
+        if changed {
+            self.engine.changed(line);
+        }
+    }
+    #[inline]
     fn swap(&self, w: &SimWord, value: u64, _: Ordering) -> u64 {
         self.rmw(w, |_| value)
     }
@@ -188,6 +201,11 @@ impl Platform for Sim {
     unsafe fn write<T, R>(&self, c: &SimCell<T>, f: impl FnOnce(&mut T) -> R) -> R {
         self.engine.touch(c.line, Touch::Write);
         // SAFETY: as in `read`.
+        f(unsafe { &mut *c.value.get() })
+    }
+    #[inline]
+    unsafe fn rewrite<T, R>(&self, c: &SimCell<T>, f: impl FnOnce(&mut T) -> R) -> R {
+        // SAFETY: as in `read`. No charge: the line was fetched in this critical section.
         f(unsafe { &mut *c.value.get() })
     }
     #[inline]
