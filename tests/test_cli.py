@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -173,7 +172,9 @@ def test_trace(contend: Contend, small: Path, tmp_path: Path, name: str) -> None
         check_trace(tmp_path / name)
 
 
-DEADLOCK = '{ "tasks": { "a": { "loop": 1, "lock": "m", "sleep": 1000, "run": 10, "wait": {"ref": "c", "mutex": "m"} } } }'
+DEADLOCK = (
+    '{ "tasks": { "a": { "loop": 1, "lock": "m", "sleep": 1000, "run": 10, "wait": {"ref": "c", "mutex": "m"} } } }'
+)
 
 
 def test_a_deadlock_has_its_code_and_replay_command(contend: Contend, tmp_path: Path) -> None:
@@ -191,7 +192,9 @@ def test_a_deadlock_has_its_code_and_replay_command(contend: Contend, tmp_path: 
 
 def test_a_stall_has_its_code(contend: Contend, tmp_path: Path) -> None:
     # Long enough for the engine to look: it does so every 200,000 events.
-    text = 'machine = "64c"\npolicy = "fifo"\nstall_s = 0.1\n[workload]\nkind = "hogs"\ntasks = 65\nduration_ms = 60_000\n'
+    text = (
+        'machine = "64c"\npolicy = "fifo"\nstall_s = 0.1\n[workload]\nkind = "hogs"\ntasks = 65\nduration_ms = 60_000\n'
+    )
     (tmp_path / "s.toml").write_text(text)
     done = contend("run", "s.toml")
     assert done.returncode == 4, done.stderr
@@ -265,4 +268,17 @@ def test_a_result_is_replaced_whole_and_nothing_else_is(contend: Contend, small:
         "error: mine: cannot be written: the directory exists and is no result; name another or remove it\n"
     )
     assert (tmp_path / "mine" / "precious").read_text() == "x"
-    assert sorted(os.listdir(tmp_path)) == ["mine", "r", "small.toml"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["mine", "r", "small.toml"]
+
+
+def test_the_documented_presets_are_the_real_ones() -> None:
+    import contend as package
+
+    rows = {}
+    for line in (ROOT / "docs" / "presets.md").read_text().splitlines():
+        cells = [c.strip() for c in line.strip("| ").split(" | ")]
+        if line.startswith("| ") and len(cells) >= 7:
+            rows[cells[0]] = cells[1:7]
+    columns = rows.pop("preset")
+    presets = {p["name"]: {**p["features"], "policy": p["policy"]} for p in package.list_presets()}
+    assert rows == {name: [p[c] for c in columns] for name, p in presets.items()}

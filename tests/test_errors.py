@@ -16,8 +16,12 @@ KINDS = (
 )
 
 SCENARIOS = [
-    ("unknown-key", f'machine = "4c"\npolcy = "linux"\n{WORKLOAD}', "x.toml:2: polcy: unknown key; did you mean policy?"),
-    ("truncated", 'machine = "intel-2s\n', "x.toml:1: not valid TOML: invalid basic string, expected `\"`"),
+    (
+        "unknown-key",
+        f'machine = "4c"\npolcy = "linux"\n{WORKLOAD}',
+        "x.toml:2: polcy: unknown key; did you mean policy?",
+    ),
+    ("truncated", 'machine = "intel-2s\n', 'x.toml:1: not valid TOML: invalid basic string, expected `"`'),
     (
         "no-machine",
         WORKLOAD,
@@ -28,12 +32,16 @@ SCENARIOS = [
         'machine = "4c"\n',
         'x.toml: workload: missing; write a table [workload] with kind = "..."; `contend list workloads` lists them',
     ),
-    ("no-cpus", f'machine = "0c"\n{WORKLOAD}', 'x.toml:1: machine: synthetic machine "0c": found 0c; should be 1 to 4096'),
+    (
+        "no-cpus",
+        f'machine = "0c"\n{WORKLOAD}',
+        'x.toml:1: machine: synthetic machine "0c": found 0c; should be 1 to 4096',
+    ),
     (
         "unknown-machine",
         f'machine = "intel-2s-44c"\n{WORKLOAD}',
-        'x.toml:1: machine: unknown machine "intel-2s-44c": did you mean intel-2s-44c-88t? `contend list machines` lists '
-        "all; a path ends in .toml; a synthetic machine is written like 2n2l8c2t",
+        'x.toml:1: machine: unknown machine "intel-2s-44c": did you mean intel-2s-44c-88t? `contend list machines` '
+        "lists all; a path ends in .toml; a synthetic machine is written like 2n2l8c2t",
     ),
     (
         "unknown-policy",
@@ -80,7 +88,11 @@ SCENARIOS = [
         f'machine = "4c"\n[set]\nworkload.groups = 3\n{WORKLOAD}',
         "x.toml:3: set.workload.groups: found 3; should be written in the table [workload]",
     ),
-    ("workload-key", f'machine = "4c"\n{WORKLOAD}grops = 3\n', "x.toml:4: workload.grops: unknown key; did you mean groups?"),
+    (
+        "workload-key",
+        f'machine = "4c"\n{WORKLOAD}grops = 3\n',
+        "x.toml:4: workload.grops: unknown key; did you mean groups?",
+    ),
     (
         "a-thousand-million-tasks",
         'machine = "4c"\n[workload]\nkind = "periodic"\ntasks = 1_000_000_000\n',
@@ -131,8 +143,8 @@ def test_files_of_other_kinds(contend: Contend, tmp_path: Path) -> None:
     )
     check(
         contend,
-        f"{tmp_path}: a directory, and no result of a run (scenario.toml is missing); name a scenario (.toml), an rt-app "
-        "file (.json), a recording or a result's directory",
+        f"{tmp_path}: a directory, and no result of a run (scenario.toml is missing); name a scenario (.toml), an "
+        "rt-app file (.json), a recording or a result's directory",
         tmp_path,
     )
 
@@ -181,8 +193,8 @@ def test_command_line(contend: Contend, args: list[str], message: str) -> None:
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["--machine", "4x"], '--machine: unknown machine "4x": `contend list machines` lists all; a path ends in .toml; a '
-         "synthetic machine is written like 2n2l8c2t"),
+        (["--machine", "4x"], '--machine: unknown machine "4x": `contend list machines` lists all; a path ends in '
+         ".toml; a synthetic machine is written like 2n2l8c2t"),
         (["--machine", "9999c"], '--machine: synthetic machine "9999c": found 9999c; should be 1 to 4096'),
         (["--policy", "linux-6.19"], '--policy: unknown policy "linux-6.19"; did you mean linux-6.18 or linux-6.0 or '
          "linux-6.6?"),

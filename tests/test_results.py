@@ -22,7 +22,9 @@ def test_two_runs_and_two_processes_give_the_same_bytes(contend: Contend, small:
     package.run(small).write(tmp_path / "d")
     a, b, c, d = (tree(tmp_path / name) for name in "abcd")
     assert a == b == c == d
-    assert set(a) == {"summary.json", "scenario.toml", "machine.toml"} | {f"{t}.arrow" for t in package.load(tmp_path / "a").tables}
+    assert set(a) == {"summary.json", "scenario.toml", "machine.toml"} | {
+        f"{t}.arrow" for t in package.load(tmp_path / "a").tables
+    }
 
 
 def test_threads_side_by_side_give_the_same_result(small: Path) -> None:
@@ -104,7 +106,7 @@ def test_tables(small: Path) -> None:
     wakeups = r["latency"].filter(pl.col("name") == "wakeup")["count"].sum()
     assert wakeups == s["wakeup_latency_us"]["count"]
     assert r["locks"].filter(pl.col("kind") == "rq").height == 16
-    assert r["tasks"]["runtime_ns"].sum() / 1e9 == pytest.approx(s["tasks"]["runtime_s"])
+    assert float(r["tasks"]["runtime_ns"].sum()) / 1e9 == pytest.approx(s["tasks"]["runtime_s"])
     for name in r.tables:
         assert r.to_arrow(name).num_rows == r[name].height
     with pytest.raises(KeyError, match="there are tasks, cpus"):

@@ -4,6 +4,17 @@ from collections.abc import Callable
 from os import PathLike
 from typing import final
 
+__all__ = [
+    "SCHEMA",
+    "TABLES",
+    "ContendError",
+    "Output",
+    "ScenarioInvalid",
+    "__version__",
+    "describe",
+    "run",
+]
+
 __version__: str
 SCHEMA: int
 TABLES: list[str]
