@@ -132,3 +132,14 @@ fn a_cpu_too_few_is_an_error_with_its_key() {
     let s = parse("[workload]\nkind = \"recording\"\nfile = \"x.txt\"").expect("a workload");
     assert_eq!(s.build(1, &none).err().expect("no file").to_string(), "x.txt: no files");
 }
+
+#[test]
+fn the_documentation_lists_every_key() {
+    let docs = include_str!("../../../../docs/workloads.md");
+    for w in list() {
+        assert!(docs.contains(&format!("### {}\n\n{}\n", w.name, w.doc)), "{}: run the example keys", w.name);
+        for k in w.keys {
+            assert!(docs.contains(&format!(" | {} |\n", k.doc)), "{}.{}: run the example keys", w.name, k.key);
+        }
+    }
+}
