@@ -5,9 +5,10 @@
 //!
 //! * under loom ([`loom_world`]): all interleavings and all values that weak memory lets a load return, 2 or 3 CPUs;
 //! * under shuttle ([`shuttle_world`]): random and PCT interleavings, sequentially consistent, 4 to 8 CPUs;
-//! * on OS threads ([`native_world`]): whatever happens, at full speed.
+//! * on OS threads ([`native_world`]): whatever happens, at full speed;
+//! * in the simulator ([`sim_world`]): sequentially consistent and in virtual time, any number of CPUs.
 //!
-//! All three in one plain `cargo test`: worlds are types, not `cfg`s (loom's own types need no `--cfg loom`).
+//! All four in one plain `cargo test`: worlds are types, not `cfg`s (loom's own types need no `--cfg loom`).
 //!
 //! [`mutate`] proves that the checks can fail: it weakens one ordering, drops one store or skips one wait of the
 //! algorithm under test, at one place in its source, and some checker must notice.
@@ -19,11 +20,13 @@ pub mod models;
 pub mod mutate;
 pub mod native_world;
 pub mod shuttle_world;
+pub mod sim_world;
 
 pub use loom_world::{Loom, LoomRun};
 pub use mutate::{Mutant, Mutated, Site};
 pub use native_world::run_native;
 pub use shuttle_world::{Scheduler, Shuttle, ShuttleRun};
+pub use sim_world::{Simulated, run_sim};
 
 use contend_platform::{Nanos, Ordering, Platform};
 use std::cell::Cell;

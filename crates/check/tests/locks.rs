@@ -1,9 +1,11 @@
-//! Every lock from its one source in three worlds: native, loom, shuttle.
+//! Every lock from its one source in four worlds: native, loom, shuttle, the simulator.
 
 use contend_check::models::lock::{Exclusion, Moves, PairOrder, Pairs, Recheck};
-use contend_check::{Explored, Failure, Loom, LoomRun, Shuttle, ShuttleRun, run_native};
+use contend_check::{Explored, Failure, Loom, LoomRun, Shuttle, ShuttleRun, run_native, run_sim};
 use contend_locks::{Mcs, Tas, Ticket};
+use contend_machine::Machine;
 use contend_platform::native::Native;
+use contend_sim::world::Sim;
 
 fn passes(what: &str, result: Result<Explored, Failure>) {
     match result {
@@ -12,7 +14,7 @@ fn passes(what: &str, result: Result<Explored, Failure>) {
     }
 }
 
-macro_rules! three_worlds {
+macro_rules! four_worlds {
     ($($name:ident: $lock:ident;)*) => { $(
         mod $name {
             use super::*;
@@ -22,6 +24,16 @@ macro_rules! three_worlds {
                 run_native(&Exclusion::<$lock<Native>>::new(2, 5_000));
                 run_native(&Exclusion::<$lock<Native>>::with_try(2, 5_000));
                 run_native(&Exclusion::<$lock<Native>>::new(6, 200));
+            }
+            #[test]
+            fn simulated() {
+                for cpus in [2, 8, 64] {
+                    for machine in ["64c", "4n4c4t"] {
+                        let machine = || Machine::load(machine).unwrap();
+                        run_sim(machine(), &Exclusion::<$lock<Sim>>::new(cpus, 100));
+                        run_sim(machine(), &Exclusion::<$lock<Sim>>::with_try(cpus, 100));
+                    }
+                }
             }
             #[test]
             fn loom_2() {
@@ -61,7 +73,7 @@ macro_rules! three_worlds {
     )* };
 }
 
-three_worlds! {
+four_worlds! {
     tas: Tas;
     ticket: Ticket;
     mcs: Mcs;
