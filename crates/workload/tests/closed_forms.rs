@@ -5,21 +5,25 @@ mod common;
 use common::{free, run, run_on, spec};
 use contend_workload::WorkloadSpec;
 
-/// M/M/c: the mean wait of a long run is that of Erlang C. At these loads and lengths the standard error, found from
-/// runs with other seeds, is 1 to 2 %.
+/// M/M/c: the mean wait of a long run is that of Erlang C. Ten runs of 400,000 jobs with different seeds had means that
+/// scatter by 1 % (c = 1), 3 % (c = 4) and 3 % (c = 8) around it; the mean of six is held to 3 %.
 #[test]
 fn mmc_waits_as_erlang_says() {
     for (servers, load) in [("1", "0.5"), ("4", "0.8"), ("8", "0.7")] {
         let s = spec("mmc", &[("servers", servers), ("load", load), ("jobs", "400000"), ("pin", "true")]);
         let WorkloadSpec::Mmc(mmc) = &s else { unreachable!() };
         let expected = mmc.wait_ns_mean();
-        let r = run_on(free("9c"), "fifo", &s, 1);
-        assert_eq!(r.metrics.counts["jobs"], 400_000);
-        let mean = r.metrics.latencies["wait"].histogram.mean();
+        let seeds = 1..=6;
+        let mut mean = 0.0;
+        for seed in seeds.clone() {
+            let r = run_on(free("9c"), "fifo", &s, seed);
+            assert_eq!(r.metrics.counts["jobs"], 400_000);
+            mean += r.metrics.latencies["wait"].histogram.mean() / seeds.clone().count() as f64;
+            let service = r.metrics.latencies["service"].histogram.mean();
+            assert!((service / 1e6 - 1.0).abs() < 0.01, "{service}");
+        }
         let error = (mean / expected - 1.0).abs();
-        assert!(error < 0.04, "c = {servers}, load {load}: {mean} ns, Erlang C says {expected}");
-        let service = r.metrics.latencies["service"].histogram.mean();
-        assert!((service / 1e6 - 1.0).abs() < 0.01, "{service}");
+        assert!(error < 0.03, "c = {servers}, load {load}: {mean} ns, Erlang C says {expected}");
     }
 }
 
