@@ -3,7 +3,7 @@
 use contend_check::models::lock::{Exclusion, Moves, PairOrder, Pairs, Recheck};
 use contend_check::mutate::{Check, Log, table};
 use contend_check::{FailureKind, Loom, LoomRun, Mutated, Shuttle, ShuttleRun};
-use contend_locks::{Mcs, Tas, Ticket};
+use contend_locks::{Mcs, Queued, Tas, Ticket};
 
 macro_rules! mutants {
     ($($name:ident: $lock:ident, $file:literal, $expected:literal;)*) => { $(
@@ -41,6 +41,7 @@ macro_rules! mutants {
 mutants! {
     tas: Tas, "locks/src/tas.rs", "mutants/tas.txt";
     ticket: Ticket, "locks/src/ticket.rs", "mutants/ticket.txt";
+    queued: Queued, "locks/src/queued.rs", "mutants/queued.txt";
     mcs: Mcs, "locks/src/mcs.rs", "mutants/mcs.txt";
 }
 

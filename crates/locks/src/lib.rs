@@ -8,6 +8,7 @@
 //! |---|---|---|
 //! | [`tas`] | one bit | to anybody; all waiters poll the one word |
 //! | [`ticket`] | (owner, waiters) in one word | first come, first served; all waiters poll the one word |
+//! | [`queued`] | (tail, pending, locked) and a queue of nodes | first come, first served; one waiter polls the word, the others lines of their own |
 //! | [`mcs`] | tail word and a queue of nodes | first come, first served; each waiter polls a line of its own |
 //!
 //! [`order`] holds what is built from several locks: a pair taken in one global order, and the lock that guards a
@@ -18,11 +19,13 @@
 
 pub mod mcs;
 pub mod order;
+pub mod queued;
 pub mod tas;
 pub mod ticket;
 
 pub use mcs::{Mcs, McsPool};
 pub use order::{PairGuarded, lock_mover, lock_pair, unlock_pair};
+pub use queued::Queued;
 pub use tas::Tas;
 pub use ticket::Ticket;
 

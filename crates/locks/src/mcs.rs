@@ -30,11 +30,11 @@ use std::sync::atomic::AtomicU32;
 pub const NODES_PER_CPU: usize = 4;
 
 /// A place in the queue, on a line of its own.
-struct Node<P: Platform> {
+pub(crate) struct Node<P: Platform> {
     /// 1: the predecessor has handed the lock over.
-    locked: P::Word,
+    pub(crate) locked: P::Word,
     /// 1 + the number of the successor's node; 0: none, or not linked yet.
-    next: P::Word,
+    pub(crate) next: P::Word,
 }
 
 /// Which lock a CPU's nodes serve: the lock's number, 0 for a node that is free.
@@ -51,15 +51,15 @@ pub struct McsPool<P: Platform> {
 
 /// The number of a node, from 0. The words hold it plus 1.
 #[derive(Clone, Copy)]
-struct NodeId(usize);
+pub(crate) struct NodeId(usize);
 
 impl NodeId {
     #[inline]
-    fn link(self) -> u64 {
+    pub(crate) fn link(self) -> u64 {
         self.0 as u64 + 1
     }
     #[inline]
-    fn from_link(link: u64) -> Self {
+    pub(crate) fn from_link(link: u64) -> Self {
         assert!(link != 0, "an MCS queue ends where a successor must be");
         NodeId(link as usize - 1)
     }
@@ -80,14 +80,20 @@ impl<P: Platform> McsPool<P> {
         }
     }
 
+    /// A number for one more lock, from 1.
+    pub(crate) fn number(&self) -> u32 {
+        let before = self.locks.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        before.checked_add(1).expect("2^32 locks in one pool")
+    }
+
     #[inline]
-    fn get(&self, id: NodeId) -> &Node<P> {
+    pub(crate) fn get(&self, id: NodeId) -> &Node<P> {
         &self.nodes[id.0]
     }
 
     /// A node of this CPU for `lock`, prepared for the end of a queue.
     #[inline]
-    fn claim(&self, p: &P, lock: u32) -> NodeId {
+    pub(crate) fn claim(&self, p: &P, lock: u32) -> NodeId {
         let cpu = p.cpu();
         // SAFETY: only the CPU itself touches its table, with interrupts off; the closure is plain code.
         let slot = unsafe {
@@ -108,7 +114,7 @@ impl<P: Platform> McsPool<P> {
 
     /// The node of this CPU that serves `lock` is free again.
     #[inline]
-    fn release(&self, p: &P, lock: u32) -> NodeId {
+    pub(crate) fn release(&self, p: &P, lock: u32) -> NodeId {
         let cpu = p.cpu();
         // SAFETY: as in `claim`.
         let slot = unsafe {
@@ -146,9 +152,7 @@ impl<P: Platform> RawLock<P> for Mcs<P> {
     }
 
     fn on_line(p: &P, line: Line, pool: &Arc<McsPool<P>>) -> Self {
-        let before = pool.locks.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let number = before.checked_add(1).expect("2^32 MCS locks in one pool");
-        Mcs { tail: p.word(line, 0), pool: Arc::clone(pool), number }
+        Mcs { tail: p.word(line, 0), pool: Arc::clone(pool), number: pool.number() }
     }
 
     #[inline]

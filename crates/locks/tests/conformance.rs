@@ -1,6 +1,6 @@
 //! Every lock, on OS threads: mutual exclusion with fewer and with more threads than cores, try_lock, nesting.
 
-use contend_locks::{Mcs, McsPool, RawLock, Tas, Ticket, lock_mover, lock_pair, unlock_pair};
+use contend_locks::{Mcs, McsPool, Queued, RawLock, Tas, Ticket, lock_mover, lock_pair, unlock_pair};
 use contend_platform::native::{Native, NativeCell};
 use contend_platform::{CpuId, Ordering, Platform};
 use std::sync::Arc;
@@ -177,6 +177,7 @@ conformance! {
     tas: Tas<Native>;
     ticket: Ticket<Native>;
     mcs: Mcs<Native>;
+    queued: Queued<Native>;
 }
 
 /// The ticket counter passes its limit while CPUs wait.

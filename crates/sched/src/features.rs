@@ -149,7 +149,7 @@ words! {
     RqLockKind {
         /// Ticket lock (2.6.25 to 4.1).
         Ticket = "ticket",
-        /// Queued lock: waiters spin on their own line (4.2 to today; here the plain MCS form).
+        /// Queued spinlock with a pending bit: waiters spin on their own line (4.2 to today).
         Queued = "queued",
     }
 }
@@ -283,6 +283,8 @@ features! {
     last_buddy: bool = true,
     /// The woken task that preempts becomes the `next` hint (3.6 and later; not in 2.6.37).
     wakeup_next_hint: bool = true,
+    /// sched_yield sets the `skip` hint (3.6 and later; in 2.6.37 it only clears hints).
+    yield_skip: bool = true,
     /// WAKEUP_PREEMPTION: a wake-up may preempt the running task.
     wakeup_preemption: bool = true,
 
@@ -382,6 +384,7 @@ impl Preset {
             balance: Balance::V3_6,
             ni_random: false,
             wakeup_next_hint: false,
+            yield_skip: false,
             ..base.clone()
         };
         let v3_0 = Features { wake_path: WakePath::Ttwu30, ..v2_6_37.clone() };
@@ -389,6 +392,7 @@ impl Preset {
             wake_path: WakePath::Ttwu33,
             idle_search: IdleSearch::V3_6,
             wakeup_next_hint: true,
+            yield_skip: true,
             ..v2_6_37.clone()
         };
         let v5_2 = Features {

@@ -5,7 +5,8 @@
 
 use crate::features::RqLockKind;
 use contend_locks::RawLock;
-use contend_locks::mcs::{Mcs, McsPool};
+use contend_locks::mcs::McsPool;
+use contend_locks::queued::Queued;
 use contend_locks::ticket::Ticket;
 use contend_platform::{Account, Nanos, Platform, Time};
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 enum Algorithm<P: Platform> {
     Ticket(Ticket<P>),
-    Queued(Mcs<P>),
+    Queued(Queued<P>),
 }
 
 /// What happened at a lock.
@@ -96,7 +97,7 @@ impl<P: Platform> LockFactory<P> {
     pub fn create(&self, p: &P, account: Account) -> KernelLock<P> {
         let algorithm = match self.kind {
             RqLockKind::Ticket => Algorithm::Ticket(Ticket::new(p)),
-            RqLockKind::Queued => Algorithm::Queued(Mcs::new(p, Arc::clone(&self.pool))),
+            RqLockKind::Queued => Algorithm::Queued(Queued::new(p, Arc::clone(&self.pool))),
         };
         KernelLock { algorithm, counters: LockCounters::default(), account }
     }
