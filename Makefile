@@ -29,7 +29,7 @@ bench: build $(VENV)/dev-ready ## The project's figures: dispatches and messages
 	$(BIN)/python scenarios/figures.py
 
 build: $(VENV)/ready ## Build the release wheel into .venv; the tool is .venv/bin/contend
-	$(BIN)/maturin develop --release --locked --quiet
+	$(BIN)/maturin develop --release --locked --quiet >/dev/null
 	@$(CONTEND) --version
 
 lint: $(VENV)/dev-ready ## Formatters, clippy, ruff

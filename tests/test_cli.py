@@ -205,8 +205,17 @@ def test_a_stall_has_its_code(contend: Contend, tmp_path: Path) -> None:
 def test_version_help_and_completion(contend: Contend) -> None:
     assert contend("--version").stdout == "contend 0.1.0\n"
     assert "Exit codes: 0 finished" in contend("run", "--help").stdout
-    for shell in ("zsh", "fish"):
+    for shell in ("bash", "zsh", "fish"):
         assert "_CONTEND_COMPLETE" in contend("completion", shell).stdout
+
+
+def test_completion_knows_names(contend: Contend) -> None:
+    words = {
+        "COMP_WORDS": "contend run s.toml --policy linux-5",
+        "COMP_CWORD": "4",
+        "_CONTEND_COMPLETE": "bash_complete",
+    }
+    assert contend(env=words).stdout.split() == ["plain,linux-5.2", "plain,linux-5.8"]
 
 
 def test_start_is_quick(contend: Contend) -> None:

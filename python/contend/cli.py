@@ -11,11 +11,12 @@ import os
 import shlex
 import sys
 import time
+from collections.abc import Callable
 from typing import NoReturn
 
 import click
 
-from contend._core import ContendError, __version__
+from contend._core import ContendError, __version__, describe
 
 EXIT_OK = 0
 EXIT_INPUT = 2
@@ -77,6 +78,15 @@ def seconds_number(text: str | None) -> float | None:
         return float(text)
     except ValueError:
         raise click.BadParameter(f"found '{text}'; should be a number of seconds, such as 20 or 0.5") from None
+
+
+def completing(what: str) -> Callable[[click.Context, click.Parameter, str], list[str]]:
+    """Names to complete an option's value with."""
+
+    def names(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
+        return [item["name"] for item in json.loads(describe(what)) if item["name"].startswith(begun)]
+
+    return names
 
 
 class ProgressLine:
@@ -145,9 +155,17 @@ def replay_command(
 
 
 @cli.command()
-@click.argument("scenario")
-@click.option("--machine", "-m", metavar="M", help="A machine's name, its file (.toml), or a shape such as 2n2l8c2t.")
-@click.option("--policy", "-p", metavar="P", help="A preset; `contend list presets`.")
+@click.argument("scenario", type=click.Path())
+@click.option(
+    "--machine",
+    "-m",
+    metavar="M",
+    shell_complete=completing("machines"),
+    help="A machine's name, its file (.toml), or a shape such as 2n2l8c2t.",
+)
+@click.option(
+    "--policy", "-p", metavar="P", shell_complete=completing("presets"), help="A preset; `contend list presets`."
+)
 @click.option(
     "--set",
     "sets",
@@ -239,8 +257,6 @@ def run(
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON array of objects.")
 def list_(*, what: str, policy: str | None, as_json: bool) -> int:
     """What there is: machines, workloads, policies, features or presets."""
-    from contend._core import describe
-
     items = json.loads(describe(what, policy))
     if as_json:
         click.echo(json.dumps(items, indent=2))
@@ -278,8 +294,8 @@ def list_(*, what: str, policy: str | None, as_json: bool) -> int:
 
 
 @cli.command()
-@click.argument("result")
-@click.option("--against", metavar="RESULT", help="Compare with this result (the baseline).")
+@click.argument("result", type=click.Path())
+@click.option("--against", metavar="RESULT", type=click.Path(), help="Compare with this result (the baseline).")
 @click.option("--plot", metavar="FILE", help="Draw the ledger, the latencies and the placement (.png, .svg or .pdf).")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def explain(*, result: str, against: str | None, plot: str | None, as_json: bool) -> int:
