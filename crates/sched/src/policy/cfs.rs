@@ -25,6 +25,7 @@ pub struct Cfs {
     start_debit: bool,
     last_buddy: bool,
     wakeup_next_hint: bool,
+    yield_skip: bool,
     wakeup_preemption: bool,
 }
 
@@ -54,12 +55,21 @@ pub struct CfsRq {
     /// Likewise.
     nr: u64,
     seq: u64,
-    /// Virtual runtime of the running entity, as last accounted.
-    curr_vruntime: Option<i64>,
+    /// The running entity's virtual runtime, as last accounted.
+    curr: Option<Running>,
     /// Hints. At pick time a hinted entity is in the timeline and its node here is the one there.
     next: Option<Node>,
     last: Option<Node>,
     skip: Option<Node>,
+}
+
+/// What the queue knows of the running entity.
+#[derive(Clone, Copy, Debug)]
+struct Running {
+    vruntime: i64,
+    weight: u64,
+    /// Accounted up to here.
+    at: Time,
 }
 
 /// One task.
@@ -85,6 +95,7 @@ impl Cfs {
             start_debit: f.start_debit,
             last_buddy: f.last_buddy,
             wakeup_next_hint: f.wakeup_next_hint,
+            yield_skip: f.yield_skip,
             wakeup_preemption: f.wakeup_preemption,
         }
     }
@@ -116,7 +127,7 @@ impl Cfs {
         t.exec_start = now;
         t.sum_exec += delta;
         t.vruntime += (delta * 1024 / t.weight) as i64;
-        rq.curr_vruntime = Some(t.vruntime);
+        rq.curr = Some(Running { vruntime: t.vruntime, weight: t.weight, at: now });
         rq.update_min();
     }
 
@@ -136,12 +147,22 @@ impl Cfs {
 impl CfsRq {
     fn update_min(&mut self) {
         let left = self.timeline.first().map(|n| n.vruntime);
-        let candidate = match (self.curr_vruntime, left) {
+        let candidate = match (self.curr.map(|c| c.vruntime), left) {
             (Some(c), Some(l)) => c.min(l),
             (Some(v), None) | (None, Some(v)) => v,
             (None, None) => return,
         };
         self.min_vruntime = self.min_vruntime.max(candidate);
+    }
+
+    /// Account the running entity up to `now` in the queue's own copy: whoever is placed now is placed by where the
+    /// queue is now, not by where it was at the last tick.
+    fn advance(&mut self, now: Time) {
+        if let Some(c) = &mut self.curr {
+            c.vruntime += (now.saturating_sub(c.at) * 1024 / c.weight) as i64;
+            c.at = now;
+            self.update_min();
+        }
     }
 
     fn insert(&mut self, task: TaskId, t: &mut CfsTask) {
@@ -188,7 +209,8 @@ impl Policy for Cfs {
         }
     }
 
-    fn enqueue(&self, rq: &mut CfsRq, task: TaskId, t: &mut CfsTask, why: Enqueue, _now: Time) {
+    fn enqueue(&self, rq: &mut CfsRq, task: TaskId, t: &mut CfsTask, why: Enqueue, now: Time) {
+        rq.advance(now);
         match why {
             Enqueue::New => self.place(rq, t, true),
             Enqueue::Wakeup { moved } => {
@@ -205,7 +227,8 @@ impl Policy for Cfs {
         rq.update_min();
     }
 
-    fn dequeue(&self, rq: &mut CfsRq, task: TaskId, t: &mut CfsTask, why: Dequeue, _now: Time) {
+    fn dequeue(&self, rq: &mut CfsRq, task: TaskId, t: &mut CfsTask, why: Dequeue, now: Time) {
+        rq.advance(now);
         rq.remove(task, t);
         rq.clear_hints(task);
         rq.total_weight -= t.weight;
@@ -239,7 +262,7 @@ impl Policy for Cfs {
         rq.remove(task, t);
         t.exec_start = now;
         t.prev_sum_exec = t.sum_exec;
-        rq.curr_vruntime = Some(t.vruntime);
+        rq.curr = Some(Running { vruntime: t.vruntime, weight: t.weight, at: now });
         rq.update_min();
     }
 
@@ -249,7 +272,7 @@ impl Policy for Cfs {
             Put::Preempted => rq.insert(task, t),
             Put::Yielded => {
                 rq.clear_hints(task);
-                rq.skip = (rq.nr > 1).then(|| Node::of(task, t));
+                rq.skip = (self.yield_skip && rq.nr > 1).then(|| Node::of(task, t));
                 rq.insert(task, t);
             }
             Put::Sleep | Put::Exit => {
@@ -258,7 +281,7 @@ impl Policy for Cfs {
                 rq.nr -= 1;
             }
         }
-        rq.curr_vruntime = None;
+        rq.curr = None;
         rq.update_min();
         false
     }

@@ -46,6 +46,8 @@ pub struct EevdfRq {
     weighted: i128,
     /// The running entity's (vruntime, weight), as last accounted.
     curr: Option<(i64, i64)>,
+    /// Up to when that was.
+    curr_at: Time,
     /// The entity that was put back last and the vruntime up to which its slice is protected.
     protected: Option<(Node, i64)>,
     /// V when last somebody was queued: where an empty queue starts again.
@@ -74,6 +76,20 @@ impl EevdfRq {
     fn sums(&self) -> (i128, i128) {
         let (v, w) = self.curr.unwrap_or((0, 0));
         (self.weighted + i128::from(v) * i128::from(w), self.weight + i128::from(w))
+    }
+
+    /// Account the running entity up to `now` in the queue's own copy: V is wanted as it is now, not as it was at the
+    /// last tick.
+    fn advance(&mut self, now: Time) {
+        if let Some((vruntime, weight)) = &mut self.curr {
+            *vruntime += (now.saturating_sub(self.curr_at) * 1024) as i64 / *weight;
+            self.curr_at = now;
+        }
+    }
+
+    fn set_curr(&mut self, t: &EevdfTask, now: Time) {
+        self.curr = Some((t.vruntime, t.weight as i64));
+        self.curr_at = now;
     }
 
     /// V, rounded down; the floor when nobody is there.
@@ -160,7 +176,7 @@ impl Eevdf {
         t.exec_start = now;
         t.sum_exec += delta;
         t.vruntime += (delta * 1024 / t.weight) as i64;
-        rq.curr = Some((t.vruntime, t.weight as i64));
+        rq.set_curr(t, now);
         if t.vruntime < t.deadline {
             return false;
         }
@@ -177,6 +193,8 @@ impl Eevdf {
             0
         };
         t.vruntime = rq.average() - lag;
+        // Protection was given in the time of the queue that the entity left.
+        t.vprot = i64::MIN;
     }
 }
 
@@ -201,7 +219,8 @@ impl Policy for Eevdf {
         }
     }
 
-    fn enqueue(&self, rq: &mut EevdfRq, task: TaskId, t: &mut EevdfTask, why: Enqueue, _now: Time) {
+    fn enqueue(&self, rq: &mut EevdfRq, task: TaskId, t: &mut EevdfTask, why: Enqueue, now: Time) {
+        rq.advance(now);
         let left = t.deadline - t.vruntime;
         self.place(rq, t);
         t.deadline = t.vruntime
@@ -215,7 +234,8 @@ impl Policy for Eevdf {
         rq.insert(task, t);
     }
 
-    fn dequeue(&self, rq: &mut EevdfRq, task: TaskId, t: &mut EevdfTask, why: Dequeue, _now: Time) {
+    fn dequeue(&self, rq: &mut EevdfRq, task: TaskId, t: &mut EevdfTask, why: Dequeue, now: Time) {
+        rq.advance(now);
         let lag = self.lag(rq, t);
         rq.remove(task, t);
         t.delayed = false;
@@ -255,7 +275,7 @@ impl Policy for Eevdf {
         if t.vprot <= t.vruntime {
             t.vprot = t.deadline;
         }
-        rq.curr = Some((t.vruntime, t.weight as i64));
+        rq.set_curr(t, now);
     }
 
     fn put_prev(&self, rq: &mut EevdfRq, task: TaskId, t: &mut EevdfTask, why: Put, now: Time) -> bool {
@@ -302,19 +322,23 @@ impl Policy for Eevdf {
         (task, _): (TaskId, &EevdfTask),
         now: Time,
     ) -> bool {
-        let used_up = self.update_curr(rq, curr, now);
+        if self.update_curr(rq, curr, now) {
+            // Its request is used up: whoever finds that out reschedules.
+            return true;
+        }
         if !self.wakeup_preemption {
             return false;
         }
         let curr_eligible = rq.eligible(curr.vruntime);
-        if curr_eligible && !used_up && self.run_to_parity && curr.vruntime < curr.vprot {
+        if curr_eligible && self.run_to_parity && curr.vruntime < curr.vprot {
             return false;
         }
         rq.earliest_eligible()
-            .is_some_and(|best| best.task == task && (!curr_eligible || best.deadline < curr.deadline))
+            .is_some_and(|best| best.task == task && (!curr_eligible || best.deadline <= curr.deadline))
     }
 
-    fn revive(&self, rq: &mut EevdfRq, task: TaskId, t: &mut EevdfTask, _now: Time) {
+    fn revive(&self, rq: &mut EevdfRq, task: TaskId, t: &mut EevdfTask, now: Time) {
+        rq.advance(now);
         rq.remove(task, t);
         t.delayed = false;
         if t.vruntime < rq.average() {
@@ -336,7 +360,12 @@ impl Policy for Eevdf {
         t.weight
     }
     fn set_nice(&self, t: &mut EevdfTask, nice: i8) {
-        t.weight = nice_to_weight(nice);
+        let weight = nice_to_weight(nice);
+        // Lag and what is left of the request are service owed: in virtual time they shrink as the weight grows.
+        let scale = |v: i64| (i128::from(v) * i128::from(t.weight) / i128::from(weight)) as i64;
+        t.vlag = scale(t.vlag);
+        t.deadline = t.vruntime + scale(t.deadline - t.vruntime);
+        t.weight = weight;
     }
     fn sum_exec(&self, t: &EevdfTask) -> u64 {
         t.sum_exec
