@@ -7,8 +7,9 @@
 use crate::domains::{Domain, Level};
 use crate::features::{Balance, IdleSearch};
 use crate::kernel::{Held, Kernel};
+use crate::pelt::Average;
 use crate::policy::{Enqueue, Policy};
-use crate::rq::{BalanceStats, DomainBalance, NEED_RESCHED, peek_nr_running};
+use crate::rq::{BalanceStats, DomainBalance, NEED_RESCHED, peek_curr, peek_nr_running};
 use contend_platform::Ordering::{Acquire, Relaxed};
 use contend_platform::{Account, CpuId, Ipi, Nanos, SchedEvent, SchedPlatform, TaskId, Time, Work};
 use std::sync::Arc;
@@ -43,6 +44,8 @@ struct Group {
     cpus: u64,
     cores: u64,
     capacity: u64,
+    /// One of its queues holds more than one task.
+    overloaded: bool,
 }
 
 impl Group {
@@ -119,6 +122,11 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
                 },
             },
         }
+    }
+
+    /// A domain's imbalance_pct in this era, for wake_affine.
+    pub(crate) fn imbalance_pct(&self, d: &Domain) -> u64 {
+        self.level_params(d).imbalance_pct
     }
 
     // ---- newidle ---------------------------------------------------------------------------------------------
@@ -230,12 +238,18 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             let params = self.level_params(domain);
             let now = p.now();
             let held = self.lock(p, cpu);
+            if self.pelt && i == 0 {
+                // update_blocked_averages: what slept away decays, also on CPUs that stay idle.
+                self.with_rq(p, &held, |rd| rd.update_averages(now));
+                self.publish(p, &held);
+            }
             let (due, interval) = self.with_rq(p, &held, |rd| {
                 let d = &mut rd.balance[i];
                 decay_cost(d, now);
                 d.interval = d.interval.clamp(params.min_interval, params.max_interval);
                 let mut interval = d.interval * if idle { 1 } else { params.busy_factor };
-                interval = interval.clamp(self.tick_ns, 100 * MS * (1 + self.rqs.len().ilog2() as u64));
+                // max_load_balance_interval: HZ/10 times the number of CPUs.
+                interval = interval.clamp(self.tick_ns, self.tick_ns.max(100 * MS * self.rqs.len() as u64));
                 let due = now >= d.last_balance + interval;
                 if due {
                     d.last_balance = now;
@@ -244,9 +258,6 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             });
             self.unlock(p, held);
             if due {
-                if domain.level == Level::Mc || self.domains.of(cpu).len() == i + 1 {
-                    self.update_idle_scan(p, cpu, domain);
-                }
                 let kind = if idle { Idle::Idle } else { Idle::Not };
                 if self.load_balance(p, cpu, i, domain, kind) > 0 {
                     idle = false;
@@ -260,26 +271,24 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         p.enter(before);
     }
 
-    /// SIS_UTIL: how many CPUs of the cache an idle search may look at (mechanisms C.4).
-    fn update_idle_scan(&self, p: &P, cpu: CpuId, domain: &Domain) {
-        if self.features.idle_search != IdleSearch::SisUtil || domain.level != Level::Mc {
+    /// SIS_UTIL: how many CPUs of the cache an idle search may look at (mechanisms C.4), by the sum of util_avg in it.
+    fn update_idle_scan(&self, p: &P, cpu: CpuId, domain: &Domain, pct: u64) {
+        let llc = &self.llcs[self.topo.llc_of(cpu)];
+        if self.features.idle_search != IdleSearch::SisUtil || domain.span != llc.cpus {
             return;
         }
-        let llc = &self.llcs[self.topo.llc_of(cpu)];
-        let weight = llc.cpus.len() as u64;
-        // Utilisation of a CPU here: is it running something now; the group sums were read for balancing anyway.
-        let busy: u64 = llc
-            .cpus
-            .iter()
-            .map(|c| {
-                p.charge(Work::BalanceQueue, 1);
-                u64::from(peek_nr_running(p.load(&self.rq(*c).peek, Acquire)) > 0) * CAPACITY
-            })
-            .sum();
-        let x = busy / weight;
-        let pct = 117;
-        let y = CAPACITY - (x * x * pct * pct / (10_000 * CAPACITY)).min(CAPACITY);
-        let n = weight * y / CAPACITY;
+        let now = p.now();
+        // The lines were read for the group sums a moment ago, so the instructions are all that is left to pay.
+        p.charge(Work::Ns, llc.cpus.len() as u64);
+        let sum = llc.cpus.iter().map(|c| {
+            let rq = self.rq(*c);
+            // Brought up to now: an idle CPU's was published when it went idle.
+            let mut util = Average::unpack(p.load(&rq.util, Relaxed));
+            let running = peek_curr(p.load(&rq.peek, Relaxed)).is_some();
+            util.update(now, if running { CAPACITY } else { 0 });
+            util.get()
+        });
+        let n = idle_scan(sum.sum(), llc.cpus.len() as u64, pct);
         if p.load(&llc.nr_idle_scan, Relaxed) != n {
             p.store(&llc.nr_idle_scan, n, Relaxed);
         }
@@ -376,6 +385,16 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         }
         let params = self.level_params(domain);
         let groups: Vec<Group> = domain.groups.iter().enumerate().map(|(g, cpus)| self.group(p, g, cpus)).collect();
+        if idle != Idle::Newly {
+            self.update_idle_scan(p, dst, domain, params.imbalance_pct);
+        }
+        if i + 1 == self.domains.of(dst).len() {
+            // The root domain's overload flag: does any queue hold more than one task?
+            let overloaded = u64::from(groups.iter().any(|g| g.overloaded));
+            if p.load(&self.overloaded, Relaxed) != overloaded {
+                p.store(&self.overloaded, overloaded, Relaxed);
+            }
+        }
         let Some(plan) = self.find_busiest_group(domain, &groups, local, idle, &params) else {
             note.lb_balanced += 1;
             note.lb_nobusyg += 1;
@@ -396,10 +415,12 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             (failed, params.cache_nice_tries)
         };
         let keep_hot = failed <= tries && domain.level != Level::Smt;
-        let pulled = self.pull(p, src, dst, plan.what, keep_hot, idle);
+        let (pulled, hot) = self.pull(p, src, dst, plan.what, keep_hot, idle);
+        note.lb_hot_gained += hot;
         if pulled == 0 {
             note.lb_failed += 1;
-            if idle != Idle::Newly && failed > tries + 2 {
+            // This failure counts too.
+            if idle != Idle::Newly && failed + 1 > tries + 2 {
                 note.alb_count += 1;
                 self.ask_active_balance(p, src, dst);
             }
@@ -421,6 +442,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             g.load += load;
             g.nr_running += nr;
             g.idle_cpus += u64::from(nr == 0);
+            g.overloaded |= nr > 1;
         };
         let (batches, rest) = cpus.as_chunks::<SCAN_BATCH>();
         for batch in batches {
@@ -577,16 +599,16 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
 
     // ---- moving tasks ----------------------------------------------------------------------------------------
 
-    /// Move tasks from `src` to `dst`; returns how many.
-    fn pull(&self, p: &P, src: CpuId, dst: CpuId, what: Amount, keep_hot: bool, idle: Idle) -> u64 {
+    /// Move tasks from `src` to `dst`; returns how many, and how many of them were cache hot.
+    fn pull(&self, p: &P, src: CpuId, dst: CpuId, what: Amount, keep_hot: bool, idle: Idle) -> (u64, u64) {
         if src == dst {
-            return 0;
+            return (0, 0);
         }
         if self.features.balance == Balance::V3_6 {
             // Both locks for the whole pull.
             let (a, b) = self.double_lock(p, src, dst);
             let (from, to) = if a.0 == src { (&a, &b) } else { (&b, &a) };
-            let moved = self.detach_tasks(p, from, dst, what, keep_hot, idle);
+            let (moved, hot) = self.detach_tasks(p, from, dst, what, keep_hot, idle);
             for &task in &moved {
                 self.attach_one(p, to, task);
             }
@@ -597,20 +619,28 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             let n = moved.len() as u64;
             self.unlock(p, b);
             self.unlock(p, a);
-            return n;
+            return (n, hot);
         }
         let held = self.lock(p, src);
-        let moved = self.detach_tasks(p, &held, dst, what, keep_hot, idle);
+        let (moved, hot) = self.detach_tasks(p, &held, dst, what, keep_hot, idle);
         if !moved.is_empty() {
             self.publish(p, &held);
         }
         self.unlock(p, held);
         self.attach(p, dst, &moved);
-        moved.len() as u64
+        (moved.len() as u64, hot)
     }
 
-    /// Take tasks off a locked queue.
-    fn detach_tasks(&self, p: &P, from: &Held, dst: CpuId, what: Amount, keep_hot: bool, idle: Idle) -> Vec<TaskId> {
+    /// Take tasks off a locked queue; with the number of those that were cache hot.
+    fn detach_tasks(
+        &self,
+        p: &P,
+        from: &Held,
+        dst: CpuId,
+        what: Amount,
+        keep_hot: bool,
+        idle: Idle,
+    ) -> (Vec<TaskId>, u64) {
         let max = self.features.nr_migrate as usize;
         let mut candidates = Vec::new();
         let now = p.now();
@@ -621,6 +651,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         // A task woken while its CPU, looking for work, has not yet switched away from it is queued and still runs there.
         candidates.retain(|t| Some(*t) != curr);
         let mut moved = Vec::new();
+        let mut hot_moved = 0;
         let mut left = match what {
             Amount::Load(l) => l,
             Amount::Tasks(n) => n,
@@ -652,12 +683,13 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             p.store(&self.task(task).cpu, u64::from(dst.0), contend_platform::Ordering::Release);
             p.trace(SchedEvent::Migrate { task, from: from.0, to: dst });
             moved.push(task);
+            hot_moved += u64::from(hot);
             // A CPU about to idle takes one and is quick about it.
             if idle == Idle::Newly {
                 break;
             }
         }
-        moved
+        (moved, hot_moved)
     }
 
     fn attach_one(&self, p: &P, to: &Held, task: TaskId) {
@@ -700,6 +732,15 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         self.resched(p, p.cpu());
     }
 
+    /// An active balance from `src` to `dst` has succeeded: counted in the lowest domain of `dst` that holds both.
+    pub(crate) fn count_pushed(&self, p: &P, src: CpuId, dst: CpuId) {
+        if let Some(i) = self.domains.of(dst).iter().position(|d| d.span.contains(&src)) {
+            let held = self.lock(p, dst);
+            self.with_rq(p, &held, |rd| rd.balance[i].stats[Idle::Idle as usize].alb_pushed += 1);
+            self.unlock(p, held);
+        }
+    }
+
     /// In `schedule`, after the running task was put back: if it is to be pushed, take it off the queue. It is attached
     /// to its new CPU once the switch away from it is complete.
     pub(crate) fn take_pushed(&self, p: &P, held: &Held, task: TaskId) -> Option<(TaskId, CpuId)> {
@@ -712,6 +753,14 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         p.trace(SchedEvent::Migrate { task, from: held.0, to });
         Some((task, to))
     }
+}
+
+/// nr_idle_scan of a cache of `weight` CPUs whose utilisations add up to `sum`: falls with the square of the mean, to 0
+/// at 100/`pct` (85 % for 117).
+fn idle_scan(sum: u64, weight: u64, pct: u64) -> u64 {
+    let x = sum / weight;
+    let y = CAPACITY - (x * x * pct * pct / (10_000 * CAPACITY)).min(CAPACITY);
+    weight * y / CAPACITY
 }
 
 /// max_newidle_lb_cost decays by about 1 % a second.

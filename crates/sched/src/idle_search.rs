@@ -10,6 +10,12 @@ use crate::policy::Policy;
 use contend_platform::Ordering::{Acquire, Relaxed, Release};
 use contend_platform::{CpuId, SchedPlatform, TaskId, Work};
 
+/// The threads of `core` in the order in which a walk that wraps at `start` meets them: is `cpu` the first allowed one?
+fn met_first(core: &[CpuId], cpu: CpuId, start: CpuId, affinity: &Affinity) -> bool {
+    let allowed = core.iter().filter(|c| affinity.allows(**c));
+    allowed.min_by_key(|c| (**c < start, **c)) == Some(&cpu)
+}
+
 /// CPUs of a cache in wrap order from `start`.
 fn wrap(cpus: &[CpuId], start: CpuId) -> impl Iterator<Item = CpuId> + '_ {
     let at = cpus.iter().position(|c| *c >= start).unwrap_or(0);
@@ -163,9 +169,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         let mut probes = 0;
         for cpu in wrap(&llc.cpus, target) {
             let core = self.topo.core_cpus(self.topo.core_of(cpu));
-            // Each core once, at its first allowed thread; the walk begins in the middle of the mask, so "first" is
-            // the first that the wrap order meets.
-            if core.iter().min_by_key(|c| (**c < target, **c)) != Some(&cpu) {
+            if !met_first(core, cpu, target, affinity) {
                 continue;
             }
             let mut idle = true;
@@ -176,10 +180,8 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
                 }
             }
             if idle {
-                if let Some(&allowed) = core.iter().find(|c| affinity.allows(**c)) {
-                    p.idle_search(probes, true);
-                    return Some(allowed);
-                }
+                p.idle_search(probes, true);
+                return Some(cpu);
             }
         }
         p.store(&llc.has_idle_cores, 0, Relaxed);
@@ -280,7 +282,8 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             }
         }
         let mut nr = p.load(&llc.nr_idle_scan, Relaxed) + 1;
-        if nr == 1 && !idle_core {
+        if nr == 1 {
+            // So busy a cache is unlikely to have an idle core either, whatever the flag says.
             return target;
         }
         if !self.features.sis_core {
@@ -288,10 +291,11 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         }
         let mut probes = 0;
         let mut remembered = None;
-        for cpu in wrap(&llc.cpus, CpuId(target.0 + 1)) {
+        let start = CpuId(target.0 + 1);
+        for cpu in wrap(&llc.cpus, start) {
             if idle_core {
                 let core = self.topo.core_cpus(self.topo.core_of(cpu));
-                if core[0] != cpu {
+                if !met_first(core, cpu, start, affinity) {
                     continue;
                 }
                 let mut idle = true;
@@ -299,17 +303,16 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
                     probes += 1;
                     if !self.idle_cpu(p, thread) {
                         idle = false;
-                        break;
-                    }
-                    if remembered.is_none() && affinity.allows(thread) {
+                        if remembered.is_some() {
+                            break;
+                        }
+                    } else if remembered.is_none() && affinity.allows(thread) {
                         remembered = Some(thread);
                     }
                 }
                 if idle {
-                    if let Some(&allowed) = core.iter().find(|c| affinity.allows(**c)) {
-                        p.idle_search(probes, true);
-                        return allowed;
-                    }
+                    p.idle_search(probes, true);
+                    return cpu;
                 }
             } else {
                 nr -= 1;

@@ -219,11 +219,12 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
     #[inline]
     pub(crate) fn publish(&self, p: &P, held: &Held) {
         let by_weight = !self.pelt;
-        let (peek, load, floor) = self.with_rq(p, held, |rd| {
-            (rd.peek_value(), if by_weight { rd.weight } else { rd.load.get() }, self.policy.floor(&rd.pol))
+        let (peek, load, floor, util) = self.with_rq(p, held, |rd| {
+            let load = if by_weight { rd.weight } else { rd.load.get() };
+            (rd.peek_value(), load, self.policy.floor(&rd.pol), rd.util.pack())
         });
         let rq = self.rq(held.0);
-        p.store_many([&rq.peek, &rq.load, &rq.floor], [peek, load, floor as u64]);
+        p.store_many([&rq.peek, &rq.load, &rq.floor, &rq.util], [peek, load, floor as u64, util]);
     }
 
     // ---- enqueue and dequeue ---------------------------------------------------------------------------------
@@ -490,6 +491,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         self.unlock(p, held);
         if let Some((task, to)) = pushed {
             self.attach(p, to, &[task]);
+            self.count_pushed(p, cpu, to);
         }
         if next.is_none() && prev.is_some() {
             self.idle_entered(p);

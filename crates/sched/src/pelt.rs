@@ -45,6 +45,8 @@ pub struct Average {
     at: Time,
 }
 
+/// Bits of the value in a packed average; the time gets the other 53 (100 days).
+const PACKED_BITS: u32 = 11;
 /// Fractional bits kept, so that small inputs do not stick.
 const FRACTION: u32 = 10;
 
@@ -71,6 +73,14 @@ impl Average {
     /// The average as of the last update.
     pub fn get(&self) -> u64 {
         self.value >> FRACTION
+    }
+    /// The average (at most 2,047) and when it was updated, in one word.
+    pub fn pack(&self) -> u64 {
+        self.at << PACKED_BITS | self.get().min((1 << PACKED_BITS) - 1)
+    }
+    /// What [`Average::pack`] packed.
+    pub fn unpack(word: u64) -> Self {
+        Average::new(word & ((1 << PACKED_BITS) - 1), word >> PACKED_BITS)
     }
     /// Add another average (a task arrives).
     pub fn add(&mut self, value: u64) {

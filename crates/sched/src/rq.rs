@@ -5,6 +5,7 @@ use crate::policy::Policy;
 use crate::rq_lock::{KernelLock, LockFactory};
 use crate::wake_list::{CallList, RowandList};
 use contend_platform::{Account, CpuId, Nanos, Platform, TaskId, Time};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Bit 0 of the resched word: reschedule soon (the bit [`contend_platform::SchedPlatform::idle`] watches).
 pub const NEED_RESCHED: u64 = 1;
@@ -21,6 +22,8 @@ pub struct Rq<P: Platform, L: Policy> {
     pub load: P::Word,
     /// The policy's published floor (CFS: min_vruntime), as i64 bits; same line.
     pub floor: P::Word,
+    /// util_avg, packed with the time of its last update ([`Average::pack`]); same line.
+    pub util: P::Word,
     /// ttwu_pending: a queued wake-up is on its way; same line.
     pub ttwu_pending: P::Word,
     /// avg_idle in ns; written by its own CPU, read by it as a waker.
@@ -35,6 +38,10 @@ pub struct Rq<P: Platform, L: Policy> {
     pub rowand_list: RowandList<P>,
     /// 2019 series: where the search for this target ended, + 1 (0: -1).
     pub next_cpu: P::Word,
+    /// Wake-ups this CPU made, and those of them that stayed on it. The observer's, without simulated cost; written by
+    /// this CPU only.
+    pub(crate) ttwu_count: AtomicU64,
+    pub(crate) ttwu_local: AtomicU64,
     /// Guarded by `lock`.
     pub data: P::Cell<RqData<L>>,
 }
@@ -149,6 +156,11 @@ pub fn peek_curr(peek: u64) -> Option<TaskId> {
 }
 
 impl<P: Platform, L: Policy> Rq<P, L> {
+    /// /proc/schedstat's CPU fields, given what the lock guards.
+    pub fn stats(&self, data: &RqData<L>) -> RqStats {
+        RqStats { ttwu_count: self.ttwu_count.load(Relaxed), ttwu_local: self.ttwu_local.load(Relaxed), ..data.stats }
+    }
+
     /// An empty run queue.
     pub fn new(p: &P, factory: &LockFactory<P>, policy: &L, domains: usize) -> Self {
         let hot = p.line();
@@ -160,6 +172,7 @@ impl<P: Platform, L: Policy> Rq<P, L> {
             peek: p.word(hot, 0),
             load: p.word(hot, 0),
             floor: p.word(hot, 0),
+            util: p.word(hot, 0),
             ttwu_pending: p.word(hot, 0),
             avg_idle: p.word(own, crate::kernel::AVG_IDLE_CAP_NS),
             next_balance: p.word(own, 0),
@@ -167,6 +180,8 @@ impl<P: Platform, L: Policy> Rq<P, L> {
             wake_list: CallList::new(p, p.line()),
             rowand_list: RowandList::new(p, p.line()),
             next_cpu: p.word(p.line(), 0),
+            ttwu_count: AtomicU64::new(0),
+            ttwu_local: AtomicU64::new(0),
             data: p.cell(
                 data,
                 RqData {

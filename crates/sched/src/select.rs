@@ -3,7 +3,7 @@
 use crate::balance::SCAN_BATCH;
 use crate::cpuset::Affinity;
 use crate::domains::Level;
-use crate::features::{IdleSearch, WakeAffine};
+use crate::features::{IdleSearch, WakeAffine, WakePath};
 use crate::kernel::Kernel;
 use crate::policy::Policy;
 use crate::rq::{peek_curr, peek_nr_running};
@@ -11,15 +11,17 @@ use crate::wakeup::flags;
 use contend_platform::Ordering::{Acquire, Relaxed};
 use contend_platform::{Account, CpuId, SchedPlatform, TaskId, Work};
 
-/// imbalance_pct that wake_affine uses: that of the domain that holds both CPUs.
-const IMBALANCE_PCT: u64 = 125;
-
 impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
     /// curr is idle, nothing is runnable, nothing is on its way. One probe: one line read.
     pub(crate) fn idle_cpu(&self, p: &P, cpu: CpuId) -> bool {
         p.charge(Work::Probe, 1);
         let rq = self.rq(cpu);
-        p.load(&rq.peek, Acquire) == 0 && p.load(&rq.ttwu_pending, Relaxed) == 0
+        let peek = p.load(&rq.peek, Acquire);
+        if self.features.wake_path < WakePath::Ttwu33 {
+            // Until 3.1 all that counted was whether the idle task is current, whatever waits to replace it.
+            return peek_curr(peek).is_none();
+        }
+        peek == 0 && p.load(&rq.ttwu_pending, Relaxed) == 0
     }
 
     /// The task's affinity. The caller is its waker, or the task itself, or holds its run queue's lock.
@@ -105,7 +107,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         }
         let this_eff = (this_load + h) * 100;
         let prev_load = p.load(&self.rq(prev).load, Relaxed) as i64;
-        let mut prev_eff = (prev_load - h) * (100 + (IMBALANCE_PCT as i64 - 100) / 2);
+        let mut prev_eff = (prev_load - h) * self.affine_pct(this, prev) as i64;
         prev_eff += i64::from(sync);
         this_eff < prev_eff
     }
@@ -116,16 +118,19 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         let weight = unsafe { p.read(&self.task(task).ent, |e| self.policy.weight(&e.pol)) };
         let mut this_load = p.load(&self.rq(this).load, Relaxed);
         let prev_load = p.load(&self.rq(prev).load, Relaxed);
+        // Average load of a task here: also what a synchronous waker takes with it.
+        let per_task = self.waker_load(p, this, this_load);
         if sync {
-            this_load -= self.waker_load(p, this, this_load);
+            this_load -= per_task;
         }
-        let balanced = this_load == 0 || (this_load + weight) * 100 <= prev_load * (100 + (IMBALANCE_PCT - 100) / 2);
-        if balanced {
-            return true;
-        }
-        // "this_load <= prev_load and both loads together <= average task load here"
-        let nr = u64::from(peek_nr_running(p.load(&self.rq(this).peek, Relaxed))).max(1);
-        this_load <= prev_load && this_load + prev_load <= this_load / nr
+        let balanced = this_load == 0 || (this_load + weight) * 100 <= prev_load * self.affine_pct(this, prev);
+        balanced || (this_load <= prev_load && this_load + prev_load <= per_task)
+    }
+
+    /// Half of the imbalance that the lowest domain holding both CPUs tolerates, over 100.
+    fn affine_pct(&self, this: CpuId, prev: CpuId) -> u64 {
+        let domain = self.domains.of(this).iter().find(|d| d.span.binary_search(&prev).is_ok());
+        100 + (domain.map_or(125, |d| self.imbalance_pct(d)) - 100) / 2
     }
 
     /// record_wakee: count how often the waker wakes somebody else than last time.

@@ -6,7 +6,7 @@
 //! the chosen run queue, or it queues the task to that CPU, which takes its own lock once for the batch.
 //! `contend-check` checks this protocol and the two wake lists under loom and shuttle.
 
-use crate::features::WakePath;
+use crate::features::{Balance, WakePath};
 use crate::kernel::{CorruptList, Held, Kernel};
 use crate::policy::{Enqueue, Policy};
 use crate::rq::{NEED_RESCHED, POLLING, peek_nr_running};
@@ -228,8 +228,14 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         let word = &self.rq(held.0).avg_idle;
         let old = p.load(word, Relaxed) as i64;
         let delta = (now - stamp) as i64;
-        let new = old + (delta - old) / 8;
-        p.store(word, (new as u64).min(cap), Relaxed);
+        let new = if self.features.balance == Balance::V3_6 {
+            // The cap is twice the tunable; a longer period jumps there at once.
+            let cap = 2 * self.features.migration_cost_ns;
+            if delta as u64 > cap { cap } else { (old + (delta - old) / 8) as u64 }
+        } else {
+            ((old + (delta - old) / 8) as u64).min(cap)
+        };
+        p.store(word, new, Relaxed);
     }
 
     /// Should the task just queued preempt what runs there?
@@ -289,6 +295,9 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
                 s.nr_wakeups_remote += u64::from(this != cpu);
             });
         }
+        let rq = self.rq(this);
+        rq.ttwu_count.fetch_add(1, Relaxed);
+        rq.ttwu_local.fetch_add(u64::from(this == cpu), Relaxed);
         p.wakeup_placed(prev, cpu);
     }
 

@@ -430,7 +430,7 @@ impl<L: Policy> Host<L> {
                 let levels = self.kernel.domains.of(cpu).iter().map(|d| d.level);
                 rq.data.observe(|rd| CpuReport {
                     ledger,
-                    stats: rd.stats,
+                    stats: rq.stats(rd),
                     domains: std::iter::zip(levels, rd.balance.iter().map(|b| b.stats)).collect(),
                 })
             })
