@@ -6,6 +6,7 @@ use crate::rq_lock::{KernelLock, LockFactory};
 use crate::wake_list::{CallList, RowandList};
 use contend_platform::{Account, CpuId, Nanos, Platform, TaskId, Time};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::Mutex;
 
 /// Bit 0 of the resched word: reschedule soon (the bit [`contend_platform::SchedPlatform::idle`] watches).
 pub const NEED_RESCHED: u64 = 1;
@@ -38,6 +39,10 @@ pub struct Rq<P: Platform, L: Policy> {
     pub rowand_list: RowandList<P>,
     /// 2019 series: where the search for this target ended, + 1 (0: -1).
     pub next_cpu: P::Word,
+    /// What balancing has learned of each of the CPU's domains. The CPU itself (newidle) and one that balances for it
+    /// (nohz) change it without `lock`, as in Linux, where these races are benign; here the mutex makes them none. No
+    /// platform operation happens while it is held, and its only simulated cost is that of the line.
+    pub learned: P::Cell<Mutex<Vec<DomainLearned>>>,
     /// Wake-ups this CPU made, and those of them that stayed on it. The observer's, without simulated cost; written by
     /// this CPU only.
     pub(crate) ttwu_count: AtomicU64,
@@ -85,6 +90,13 @@ pub struct DomainBalance {
     pub last_balance: Time,
     /// Current interval in ns.
     pub interval: Nanos,
+    /// Counters of /proc/schedstat, by idle type: not idle, idle, newidle.
+    pub stats: [BalanceStats; 3],
+}
+
+/// What a CPU's balancing has learned of one of its domains.
+#[derive(Clone, Debug)]
+pub struct DomainLearned {
     /// Consecutive failures.
     pub nr_balance_failed: u32,
     /// Longest newidle balance, decaying.
@@ -97,8 +109,19 @@ pub struct DomainBalance {
     pub newidle_calls: u32,
     /// See `newidle_calls`.
     pub newidle_success: u32,
-    /// Counters of /proc/schedstat, by idle type: not idle, idle, newidle.
-    pub stats: [BalanceStats; 3],
+}
+
+impl Default for DomainLearned {
+    fn default() -> Self {
+        DomainLearned {
+            nr_balance_failed: 0,
+            max_newidle_lb_cost: 0,
+            cost_decay_at: 0,
+            newidle_ratio: 512,
+            newidle_calls: 0,
+            newidle_success: 0,
+        }
+    }
 }
 
 /// /proc/schedstat's domain fields.
@@ -168,7 +191,7 @@ impl<P: Platform, L: Policy> Rq<P, L> {
         let resched = p.line();
         let data = p.line();
         Rq {
-            lock: factory.create(p, Account::RqLock),
+            lock: factory.create(p, p.line(), Account::RqLock),
             peek: p.word(hot, 0),
             load: p.word(hot, 0),
             floor: p.word(hot, 0),
@@ -182,6 +205,7 @@ impl<P: Platform, L: Policy> Rq<P, L> {
             next_cpu: p.word(p.line(), 0),
             ttwu_count: AtomicU64::new(0),
             ttwu_local: AtomicU64::new(0),
+            learned: p.cell(data, Mutex::new(vec![DomainLearned::default(); domains])),
             data: p.cell(
                 data,
                 RqData {
@@ -195,7 +219,7 @@ impl<P: Platform, L: Policy> Rq<P, L> {
                     util: Average::default(),
                     idle_stamp: 0,
                     curr_since: 0,
-                    balance: vec![DomainBalance { newidle_ratio: 512, ..DomainBalance::default() }; domains],
+                    balance: vec![DomainBalance::default(); domains],
                     max_idle_balance_cost: 500_000,
                     push_to: None,
                     stats: RqStats::default(),

@@ -8,7 +8,7 @@ use contend_locks::RawLock;
 use contend_locks::mcs::McsPool;
 use contend_locks::queued::Queued;
 use contend_locks::ticket::Ticket;
-use contend_platform::{Account, Nanos, Platform, Time};
+use contend_platform::{Account, Line, Nanos, Platform, Time};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -85,19 +85,20 @@ pub struct KernelLock<P: Platform> {
 /// What kernel locks are made from: the nodes that queued locks share.
 pub struct LockFactory<P: Platform> {
     pool: Arc<McsPool<P>>,
+    no_nodes: Arc<()>,
     kind: RqLockKind,
 }
 
 impl<P: Platform> LockFactory<P> {
     /// A factory for a machine of `cpus` CPUs.
     pub fn new(p: &P, cpus: usize, kind: RqLockKind) -> Self {
-        LockFactory { pool: Arc::new(McsPool::new(p, cpus)), kind }
+        LockFactory { pool: Arc::new(McsPool::new(p, cpus)), no_nodes: Arc::new(()), kind }
     }
-    /// A free lock whose waiters book their time to `account`.
-    pub fn create(&self, p: &P, account: Account) -> KernelLock<P> {
+    /// A free lock on `line` (with what it guards, or alone) whose waiters book their time to `account`.
+    pub fn create(&self, p: &P, line: Line, account: Account) -> KernelLock<P> {
         let algorithm = match self.kind {
-            RqLockKind::Ticket => Algorithm::Ticket(Ticket::new(p)),
-            RqLockKind::Queued => Algorithm::Queued(Queued::new(p, Arc::clone(&self.pool))),
+            RqLockKind::Ticket => Algorithm::Ticket(Ticket::on_line(p, line, &self.no_nodes)),
+            RqLockKind::Queued => Algorithm::Queued(Queued::on_line(p, line, &self.pool)),
         };
         KernelLock { algorithm, counters: LockCounters::default(), account }
     }

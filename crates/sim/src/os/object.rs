@@ -52,7 +52,8 @@ impl Object {
         Object {
             name: o.name.clone(),
             kind: o.kind.clone(),
-            lock: kernel.locks.create(p, Account::SpinLock),
+            // One structure holds a pipe's lock and its indices; a futex bucket its lock and its list.
+            lock: kernel.locks.create(p, data, Account::SpinLock),
             data: p.cell(data, ()),
             level: Cell::new(level),
             freed: Cell::new(0),
