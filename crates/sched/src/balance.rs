@@ -9,7 +9,7 @@ use crate::features::{Balance, IdleSearch};
 use crate::kernel::{Held, Kernel};
 use crate::pelt::Average;
 use crate::policy::{Enqueue, Policy};
-use crate::rq::{BalanceStats, DomainBalance, NEED_RESCHED, peek_curr, peek_nr_running};
+use crate::rq::{BalanceStats, DomainLearned, NEED_RESCHED, peek_curr, peek_nr_running};
 use contend_platform::Ordering::{Acquire, Relaxed};
 use contend_platform::{Account, CpuId, Ipi, Nanos, SchedEvent, SchedPlatform, TaskId, Time, Work};
 use std::sync::Arc;
@@ -144,7 +144,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         let cpu = held.0;
         let avg_idle = p.load(&self.rq(cpu).avg_idle, Relaxed);
         let domains = self.domains.of(cpu);
-        let first_cost = self.with_rq(p, &held, |rd| rd.balance.first().map_or(0, |d| d.max_newidle_lb_cost));
+        let first_cost = self.with_learned(p, cpu, |d| d.first().map_or(0, |d| d.max_newidle_lb_cost));
         let too_short = match era {
             Balance::V6_18 => avg_idle < first_cost,
             _ => avg_idle < self.features.migration_cost_ns,
@@ -190,14 +190,10 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             return Some(false);
         }
         let now = p.now();
-        // SAFETY: this domain state belongs to `cpu`, which runs this code (newidle), or is guarded by being its balancer.
-        let (cost, ratio) = unsafe {
-            p.write(&self.rq(cpu).data, |rd| {
-                let d = &mut rd.balance[i];
-                decay_cost(d, now);
-                (d.max_newidle_lb_cost, d.newidle_ratio)
-            })
-        };
+        let (cost, ratio) = self.with_learned(p, cpu, |d| {
+            decay_cost(&mut d[i], now);
+            (d[i].max_newidle_lb_cost, d[i].newidle_ratio)
+        });
         if avg_idle < spent + cost {
             return None;
         }
@@ -208,23 +204,26 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
 
     fn newidle_learn(&self, p: &P, cpu: CpuId, i: usize, took: Nanos, success: bool) {
         let now = p.now();
-        // SAFETY: as in `newidle_gate`.
-        unsafe {
-            p.write(&self.rq(cpu).data, |rd| {
-                let d = &mut rd.balance[i];
-                if took > d.max_newidle_lb_cost {
-                    d.max_newidle_lb_cost = took;
-                    d.cost_decay_at = now;
-                }
-                d.newidle_calls += 1;
-                d.newidle_success += u32::from(success);
-                if d.newidle_calls >= 1024 {
-                    d.newidle_ratio = d.newidle_success;
-                    d.newidle_calls /= 2;
-                    d.newidle_success /= 2;
-                }
-            });
-        }
+        self.with_learned(p, cpu, |d| {
+            let d = &mut d[i];
+            if took > d.max_newidle_lb_cost {
+                d.max_newidle_lb_cost = took;
+                d.cost_decay_at = now;
+            }
+            d.newidle_calls += 1;
+            d.newidle_success += u32::from(success);
+            if d.newidle_calls >= 1024 {
+                d.newidle_ratio = d.newidle_success;
+                d.newidle_calls /= 2;
+                d.newidle_success /= 2;
+            }
+        });
+    }
+
+    /// What balancing has learned of the domains of `cpu`. `f` calls no platform operation.
+    fn with_learned<R>(&self, p: &P, cpu: CpuId, f: impl FnOnce(&mut Vec<DomainLearned>) -> R) -> R {
+        // SAFETY: nobody ever has the cell for writing; the mutex inside guards what it holds.
+        unsafe { p.read(&self.rq(cpu).learned, |learned| f(&mut learned.lock().expect("no panic while held"))) }
     }
 
     // ---- periodic --------------------------------------------------------------------------------------------
@@ -238,6 +237,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             let params = self.level_params(domain);
             let now = p.now();
             let held = self.lock(p, cpu);
+            self.with_learned(p, cpu, |d| decay_cost(&mut d[i], now));
             if self.pelt && i == 0 {
                 // update_blocked_averages: what slept away decays, also on CPUs that stay idle.
                 self.with_rq(p, &held, |rd| rd.update_averages(now));
@@ -245,7 +245,6 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             }
             let (due, interval) = self.with_rq(p, &held, |rd| {
                 let d = &mut rd.balance[i];
-                decay_cost(d, now);
                 d.interval = d.interval.clamp(params.min_interval, params.max_interval);
                 let mut interval = d.interval * if idle { 1 } else { params.busy_factor };
                 // max_load_balance_interval: HZ/10 times the number of CPUs.
@@ -353,18 +352,22 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             s.lb_nobusyg += note.lb_nobusyg;
             s.alb_count += note.alb_count;
             if pulled > 0 {
-                d.nr_balance_failed = 0;
                 d.interval = 0;
-            } else if note.lb_failed > 0 && idle != Idle::Newly {
-                d.nr_balance_failed += 1;
             } else if note.lb_balanced > 0 && idle != Idle::Newly {
                 // Bounded by the level's maximum where it is used.
                 d.interval = (d.interval * 2).min(60_000 * MS);
             }
-            if note.alb_count > 0 {
-                d.nr_balance_failed = 1;
-            }
         });
+        if pulled > 0 || (note.lb_failed > 0 && idle != Idle::Newly) {
+            self.with_learned(p, dst, |d| {
+                let failed = &mut d[i].nr_balance_failed;
+                *failed = match (pulled, note.alb_count) {
+                    (1.., _) => 0,
+                    (0, 1..) => 1,
+                    (0, 0) => *failed + 1,
+                };
+            });
+        }
         self.unlock(p, held);
         pulled
     }
@@ -408,12 +411,8 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         if let Amount::Load(l) = plan.what {
             note.lb_imbalance += l;
         }
-        let (failed, tries) = {
-            // SAFETY: read by the CPU that balances for `dst`; a stale value is harmless and nothing tears: it is re-read
-            // whole under the lock below when it matters.
-            let failed = unsafe { p.read(&self.rq(dst).data, |rd| rd.balance[i].nr_balance_failed) };
-            (failed, params.cache_nice_tries)
-        };
+        let failed = self.with_learned(p, dst, |d| d[i].nr_balance_failed);
+        let tries = params.cache_nice_tries;
         let keep_hot = failed <= tries && domain.level != Level::Smt;
         let (pulled, hot) = self.pull(p, src, dst, plan.what, keep_hot, idle);
         note.lb_hot_gained += hot;
@@ -764,7 +763,7 @@ fn idle_scan(sum: u64, weight: u64, pct: u64) -> u64 {
 }
 
 /// max_newidle_lb_cost decays by about 1 % a second.
-fn decay_cost(d: &mut DomainBalance, now: Time) {
+fn decay_cost(d: &mut DomainLearned, now: Time) {
     if now > d.cost_decay_at + 1_000_000_000 {
         d.max_newidle_lb_cost = d.max_newidle_lb_cost * 253 / 256;
         d.cost_decay_at = now;

@@ -43,6 +43,12 @@ pub trait Syscalls<P: SchedPlatform, L: Policy> {
     fn timer(&self, kernel: &Kernel<P, L>, p: &P, task: TaskId) {
         kernel.try_to_wake_up(p, task, state::NORMAL, 0);
     }
+    /// Shall this CPU leave [`Kernel::cpu_loop`]? Asked wherever interrupts are on.
+    #[inline]
+    fn stopped(&self, p: &P) -> bool {
+        let _ = p;
+        false
+    }
 }
 
 /// A decision that the mechanism refuses; thrown with `resume_unwind` (no hook, no message) and reported as the run's outcome.
@@ -295,11 +301,11 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
 
     // ---- the CPU loop ----------------------------------------------------------------------------------------
 
-    /// What a CPU does, for ever.
+    /// What a CPU does, until [`Syscalls::stopped`].
     pub fn cpu_loop<S: Syscalls<P, L>>(&self, p: &P, sys: &S) {
         let mut curr: Option<TaskId> = None;
         self.idle_entered(p);
-        loop {
+        while !sys.stopped(p) {
             let mut moving = None;
             let why = match curr {
                 None => {
@@ -354,7 +360,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             if polls && !rq.wake_list.is_empty(p) {
                 self.drain_wake_list(p);
             }
-            if p.load(&rq.resched, Acquire) & NEED_RESCHED != 0 {
+            if p.load(&rq.resched, Acquire) & NEED_RESCHED != 0 || sys.stopped(p) {
                 return;
             }
         }

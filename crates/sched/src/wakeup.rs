@@ -12,7 +12,7 @@ use crate::policy::{Enqueue, Policy};
 use crate::rq::{NEED_RESCHED, POLLING, peek_nr_running};
 use crate::task::state;
 use crate::wake_protocol::{self, Claim};
-use contend_platform::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use contend_platform::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use contend_platform::{Account, CpuId, Ipi, SchedEvent, SchedPlatform, TaskId, Work};
 
 /// Wake-up flags.
@@ -304,6 +304,9 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
     // ---- 2.6.37 ----------------------------------------------------------------------------------------------
 
     fn ttwu_remote_lock(&self, p: &P, task: TaskId, mask: u64, flags: u64) -> bool {
+        // With the fence in `announce_sleep`, as in `claim`. 2.6.37 has a write barrier and a lock here, which is as much on
+        // x86; elsewhere the load of the state could overtake what the caller changed.
+        p.fence(SeqCst);
         let held = self.lock_task(p, task);
         if p.load(&self.task(task).state, Relaxed) & mask == 0 {
             self.unlock(p, held);
