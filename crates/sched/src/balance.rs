@@ -25,13 +25,13 @@ pub(crate) const SCAN_BATCH: usize = 8;
 
 /// When a balance happens.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Idle {
+pub(crate) enum When {
     /// The destination is busy.
-    Not,
+    Busy,
     /// It is idle.
     Idle,
     /// It is about to be.
-    Newly,
+    NewIdle,
 }
 
 /// One group's load.
@@ -166,7 +166,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
                 continue;
             }
             let t0 = p.now();
-            let pulled = self.load_balance(p, cpu, i, domain, Idle::Newly);
+            let pulled = self.load_balance(p, cpu, i, domain, When::NewIdle);
             let took = p.now() - t0;
             spent += took;
             self.newidle_learn(p, cpu, i, took, pulled > 0);
@@ -257,7 +257,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             });
             self.unlock(p, held);
             if due {
-                let kind = if idle { Idle::Idle } else { Idle::Not };
+                let kind = if idle { When::Idle } else { When::Busy };
                 if self.load_balance(p, cpu, i, domain, kind) > 0 {
                     idle = false;
                 }
@@ -335,7 +335,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
     // ---- one balance -----------------------------------------------------------------------------------------
 
     /// Pull to `dst` within its `i`-th domain; returns the number of tasks moved.
-    fn load_balance(&self, p: &P, dst: CpuId, i: usize, domain: &Arc<Domain>, idle: Idle) -> u64 {
+    fn load_balance(&self, p: &P, dst: CpuId, i: usize, domain: &Arc<Domain>, idle: When) -> u64 {
         let mut note = BalanceStats { lb_count: 1, ..BalanceStats::default() };
         let pulled = self.balance_once(p, dst, i, domain, idle, &mut note);
         let held = self.lock(p, dst);
@@ -353,12 +353,12 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             s.alb_count += note.alb_count;
             if pulled > 0 {
                 d.interval = 0;
-            } else if note.lb_balanced > 0 && idle != Idle::Newly {
+            } else if note.lb_balanced > 0 && idle != When::NewIdle {
                 // Bounded by the level's maximum where it is used.
                 d.interval = (d.interval * 2).min(60_000 * MS);
             }
         });
-        if pulled > 0 || (note.lb_failed > 0 && idle != Idle::Newly) {
+        if pulled > 0 || (note.lb_failed > 0 && idle != When::NewIdle) {
             self.with_learned(p, dst, |d| {
                 let failed = &mut d[i].nr_balance_failed;
                 *failed = match (pulled, note.alb_count) {
@@ -378,17 +378,17 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         dst: CpuId,
         i: usize,
         domain: &Arc<Domain>,
-        idle: Idle,
+        idle: When,
         note: &mut BalanceStats,
     ) -> u64 {
         let local = domain.group_of(dst);
-        if idle != Idle::Newly && !self.should_we_balance(p, dst, &domain.groups[local]) {
+        if idle != When::NewIdle && !self.should_we_balance(p, dst, &domain.groups[local]) {
             note.lb_balanced += 1;
             return 0;
         }
         let params = self.level_params(domain);
         let groups: Vec<Group> = domain.groups.iter().enumerate().map(|(g, cpus)| self.group(p, g, cpus)).collect();
-        if idle != Idle::Newly {
+        if idle != When::NewIdle {
             self.update_idle_scan(p, dst, domain, params.imbalance_pct);
         }
         if i + 1 == self.domains.of(dst).len() {
@@ -419,7 +419,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         if pulled == 0 {
             note.lb_failed += 1;
             // This failure counts too.
-            if idle != Idle::Newly && failed + 1 > tries + 2 {
+            if idle != When::NewIdle && failed + 1 > tries + 2 {
                 note.alb_count += 1;
                 self.ask_active_balance(p, src, dst);
             }
@@ -478,7 +478,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         domain: &Domain,
         groups: &[Group],
         local: usize,
-        idle: Idle,
+        idle: When,
         params: &LevelParams,
     ) -> Option<Plan> {
         let era = self.features.balance;
@@ -492,12 +492,12 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         let total_load: u64 = groups.iter().map(|g| g.load).sum();
         let total_capacity: u64 = groups.iter().map(|g| g.capacity).sum();
         let avg = total_load * CAPACITY / total_capacity.max(1);
-        let force = idle == Idle::Newly && here.nr_running < here.cores;
+        let force = idle == When::NewIdle && here.nr_running < here.cores;
         if !force {
             if here.avg() >= busiest.avg() || here.avg() >= avg {
                 return None;
             }
-            if idle == Idle::Not {
+            if idle == When::Busy {
                 if 100 * busiest.avg() <= params.imbalance_pct * here.avg() {
                     return None;
                 }
@@ -518,7 +518,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         domain: &Domain,
         groups: &[Group],
         here: Group,
-        idle: Idle,
+        idle: When,
         params: &LevelParams,
     ) -> Option<Plan> {
         let overloaded = |g: &Group| g.nr_running > g.cpus;
@@ -531,7 +531,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
                 let n = (here.idle_cpus).min(busiest.nr_running - busiest.cpus).max(1);
                 return Some(Plan {
                     group: busiest.index,
-                    what: Amount::Tasks(if idle == Idle::Newly { 1 } else { n }),
+                    what: Amount::Tasks(if idle == When::NewIdle { 1 } else { n }),
                 });
             }
             let total_load: u64 = groups.iter().map(|g| g.load).sum();
@@ -547,7 +547,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             let to_local = avg.saturating_sub(here.avg()) * here.capacity / CAPACITY;
             return Some(Plan { group: busiest.index, what: Amount::Load(from_busiest.min(to_local).max(1)) });
         }
-        if idle == Idle::Not || here.idle_cpus == 0 {
+        if idle == When::Busy || here.idle_cpus == 0 {
             return None;
         }
         // Everybody has spare CPUs: even out the number of tasks among siblings of the level (prefer_sibling), else the
@@ -599,7 +599,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
     // ---- moving tasks ----------------------------------------------------------------------------------------
 
     /// Move tasks from `src` to `dst`; returns how many, and how many of them were cache hot.
-    fn pull(&self, p: &P, src: CpuId, dst: CpuId, what: Amount, keep_hot: bool, idle: Idle) -> (u64, u64) {
+    fn pull(&self, p: &P, src: CpuId, dst: CpuId, what: Amount, keep_hot: bool, idle: When) -> (u64, u64) {
         if src == dst {
             return (0, 0);
         }
@@ -638,7 +638,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         dst: CpuId,
         what: Amount,
         keep_hot: bool,
-        idle: Idle,
+        idle: When,
     ) -> (Vec<TaskId>, u64) {
         let max = self.features.nr_migrate as usize;
         let mut candidates = Vec::new();
@@ -684,7 +684,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             moved.push(task);
             hot_moved += u64::from(hot);
             // A CPU about to idle takes one and is quick about it.
-            if idle == Idle::Newly {
+            if idle == When::NewIdle {
                 break;
             }
         }
@@ -735,7 +735,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
     pub(crate) fn count_pushed(&self, p: &P, src: CpuId, dst: CpuId) {
         if let Some(i) = self.domains.of(dst).iter().position(|d| d.span.contains(&src)) {
             let held = self.lock(p, dst);
-            self.with_rq(p, &held, |rd| rd.balance[i].stats[Idle::Idle as usize].alb_pushed += 1);
+            self.with_rq(p, &held, |rd| rd.balance[i].stats[When::Idle as usize].alb_pushed += 1);
             self.unlock(p, held);
         }
     }

@@ -502,11 +502,10 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         if next.is_none() && prev.is_some() {
             self.idle_entered(p);
         }
-        if why == Why::Exit {
-            if let Some(task) = prev {
+        if why == Why::Exit
+            && let Some(task) = prev {
                 self.tasks.free(task);
             }
-        }
         p.enter(before);
         next
     }

@@ -182,11 +182,10 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             return cpu;
         }
         let mut level = None::<Level>;
-        loop {
-            let Some(domain) = self.domains.of(cpu).iter().rev().find(|d| level.is_none_or(|l| d.level < l)).cloned()
-            else {
-                break;
-            };
+        let below = |cpu, level: Option<Level>| {
+            self.domains.of(cpu).iter().rev().find(|d| level.is_none_or(|l| d.level < l)).cloned()
+        };
+        while let Some(domain) = below(cpu, level) {
             level = Some(domain.level);
             // A group is as good as its runnable tasks per CPU are few; the local group wins ties.
             let local = domain.group_of(cpu);

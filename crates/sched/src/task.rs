@@ -146,9 +146,12 @@ const CHUNK: usize = 256;
 /// Most tasks that may exist at once.
 pub const TASKS_MAX: usize = 1 << 20;
 
+/// Tasks that were made together.
+type Chunk<P, L> = OnceLock<Box<[Task<P, L>]>>;
+
 /// The task table: addresses never change, slots of dead tasks are reused.
 pub struct Tasks<P: Platform, L: Policy> {
-    chunks: Vec<OnceLock<Box<[Task<P, L>]>>>,
+    chunks: Vec<Chunk<P, L>>,
     slots: Mutex<Slots>,
 }
 

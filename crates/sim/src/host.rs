@@ -387,8 +387,8 @@ impl<L: Policy> Host<L> {
         for i in 0..self.kernel.tasks.len() {
             let task = TaskId(i as u32);
             let since = self.kernel.task(task).ent.observe(|e| e.waiting_since);
-            if let Some(since) = since {
-                if now.saturating_sub(since) > self.limits.stall {
+            if let Some(since) = since
+                && now.saturating_sub(since) > self.limits.stall {
                     let mut text = String::new();
                     self.os.identify(task, |id, name, _| {
                         text = format!(
@@ -398,7 +398,6 @@ impl<L: Policy> Host<L> {
                     });
                     return Some(text);
                 }
-            }
         }
         None
     }

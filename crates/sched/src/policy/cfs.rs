@@ -242,13 +242,11 @@ impl Policy for Cfs {
     fn pick_next(&self, rq: &mut CfsRq, _now: Time) -> Pick {
         let Some(left) = rq.timeline.first().copied() else { return Pick::Nothing };
         let mut choice = left.task;
-        if rq.skip.is_some_and(|n| n.task == left.task) {
-            if let Some(second) = rq.timeline.iter().nth(1) {
-                if !self.unfair(second.vruntime, &left) {
+        if rq.skip.is_some_and(|n| n.task == left.task)
+            && let Some(second) = rq.timeline.iter().nth(1)
+                && !self.unfair(second.vruntime, &left) {
                     choice = second.task;
                 }
-            }
-        }
         for hint in [rq.last, rq.next].into_iter().flatten() {
             if !self.unfair(hint.vruntime, &left) {
                 choice = hint.task;

@@ -245,22 +245,17 @@ impl Policy for Eevdf {
 
     fn pick_next(&self, rq: &mut EevdfRq, _now: Time) -> Pick {
         let protected = rq.protected.take();
-        if self.pick_buddy {
-            if let Some(next) = rq.next.take() {
-                if let Some(n) = rq.queue.iter().find(|n| n.task == next) {
-                    if !n.delayed && rq.eligible(n.vruntime) {
+        if self.pick_buddy
+            && let Some(next) = rq.next.take()
+                && let Some(n) = rq.queue.iter().find(|n| n.task == next)
+                    && !n.delayed && rq.eligible(n.vruntime) {
                         return Pick::Task(next);
                     }
-                }
-            }
-        }
-        if self.run_to_parity {
-            if let Some((n, vprot)) = protected {
-                if n.vruntime < vprot && rq.eligible(n.vruntime) && rq.queue.contains(&n) {
+        if self.run_to_parity
+            && let Some((n, vprot)) = protected
+                && n.vruntime < vprot && rq.eligible(n.vruntime) && rq.queue.contains(&n) {
                     return Pick::Task(n.task);
                 }
-            }
-        }
         // The entity with the smallest vruntime is eligible, so there is one whenever the queue is not empty.
         match rq.earliest_eligible() {
             Some(n) if n.delayed => Pick::Finished(n.task),

@@ -1,0 +1,81 @@
+//! Costs of a machine file, resolved to plain numbers.
+
+use super::FULL_SPEED;
+use crate::lines::LineCosts;
+use contend_machine::Machine;
+use contend_platform::{Nanos, Work};
+
+/// Resolved costs, in ns.
+pub(super) struct Costs {
+    /// Cost of a unit of work, by number of busy threads in the core (index 0 unused).
+    pub(super) work: Vec<[Nanos; Work::COUNT]>,
+    pub(super) hit: Nanos,
+    pub(super) atomic: Nanos,
+    pub(super) ipi_send: Nanos,
+    pub(super) ipi_deliver: Nanos,
+    pub(super) ipi_deliver_remote: Nanos,
+    pub(super) irq: Nanos,
+    pub(super) idle_exit: Nanos,
+    pub(super) context_switch: Nanos,
+    /// Refill per KiB of working set by distance class.
+    pub(super) refill: Vec<Nanos>,
+    /// Largest part of a working set that counts, by distance class, in KiB.
+    pub(super) refill_max_kib: Vec<u32>,
+    /// Speed by number of busy threads in the core (index 0 unused), in 1/1024.
+    pub(super) smt_speed: Vec<u64>,
+    pub(super) tick_period: Nanos,
+}
+
+impl Costs {
+    /// The machine's costs, and those of its cache lines.
+    pub(super) fn of(machine: &Machine) -> (Costs, LineCosts) {
+        let topo = &machine.topology;
+        let classes = topo.nr_distances();
+        let c = &machine.costs;
+        let by_class = |core: Nanos, llc: Nanos, node: Nanos, remote: &dyn Fn(usize) -> Nanos| -> Vec<Nanos> {
+            (0..classes)
+                .map(|d| match d {
+                    0 => 0,
+                    1 => core,
+                    2 => llc,
+                    3 => node,
+                    d => remote(d - 4),
+                })
+                .collect()
+        };
+        let l = &c.lines;
+        let transfer = by_class(l.core.value, l.llc.value, l.node.value, &|i| l.remote[i].value);
+        let ca = &c.cache;
+        let refill =
+            by_class(ca.refill_core_per_kib.value, ca.refill_llc_per_kib.value, ca.refill_node_per_kib.value, &|_| {
+                ca.refill_remote_per_kib.value
+            });
+        let refill_max_kib =
+            (0..classes).map(|d| if d <= 2 { ca.l2_kib.value as u32 } else { ca.llc_kib.value as u32 }).collect();
+        let threads = (0..topo.nr_cores()).map(|k| topo.core_cpus(k).len()).max().unwrap_or(1);
+        let mut smt_speed = vec![FULL_SPEED];
+        for k in 0..threads {
+            smt_speed.push((c.cpu.smt_speed_pct[k].value * FULL_SPEED).div_ceil(100));
+        }
+        let costs = Costs {
+            work: smt_speed
+                .iter()
+                .map(|speed| c.kernel_ns().map(|ns| (ns * FULL_SPEED).div_ceil((*speed).max(1))))
+                .collect(),
+            hit: l.hit.value,
+            atomic: l.atomic.value,
+            ipi_send: c.interrupts.ipi_send.value,
+            ipi_deliver: c.interrupts.ipi_deliver.value,
+            ipi_deliver_remote: c.interrupts.ipi_deliver_remote.value,
+            irq: c.interrupts.irq.value,
+            idle_exit: c.interrupts.idle_exit.value,
+            context_switch: c.cpu.context_switch.value,
+            refill,
+            refill_max_kib,
+            smt_speed,
+            tick_period: 1_000_000_000 / u64::from(machine.hz),
+        };
+        let line_costs = LineCosts { hit: l.hit.value, atomic: l.atomic.value, transfer, memory: l.node.value };
+        (costs, line_costs)
+    }
+}

@@ -1,0 +1,158 @@
+//! What runs: user work at the core's speed, idling, and the switch between tasks.
+
+use super::{Cpu, Engine, FULL_SPEED, Mode, TaskWork};
+use crate::queue::{key, key_time};
+use contend_platform::{Account, CpuId, Nanos, TaskId, Work};
+
+impl Engine {
+    /// Make room for `task` in the engine's table.
+    pub fn create_task(&self, task: TaskId, working_set_kib: u32) {
+        let mut t = self.task_work.borrow_mut();
+        if t.len() <= task.index() {
+            t.resize(task.index() + 1, TaskWork::new(0));
+        }
+        t[task.index()] = TaskWork::new(working_set_kib);
+    }
+
+    /// Give `task` this much to compute, booked to `account`, in ns at reference speed.
+    pub fn set_work(&self, task: TaskId, ns: Nanos, account: Account) {
+        let t = &mut self.task_work.borrow_mut()[task.index()];
+        t.left = ns.checked_mul(FULL_SPEED).expect("an operation is shorter than 2^54 ns");
+        t.account = account;
+    }
+
+    /// Run the task's work on the running CPU until it is done (true) or an interrupt comes (false).
+    pub fn run_user(&self, task: TaskId) -> bool {
+        self.settle();
+        // The return to user mode takes what has come meanwhile, even for a task that will ask for something at once.
+        if self.irq_pending() {
+            return false;
+        }
+        let work = self.task_work.borrow()[task.index()];
+        if work.refill > 0 {
+            let left = self.run_stretch(work.refill, Account::ColdCache);
+            self.task_work.borrow_mut()[task.index()].refill = left;
+            if left > 0 {
+                return false;
+            }
+        }
+        if work.left == 0 {
+            return true;
+        }
+        let left = self.run_stretch(work.left, work.account);
+        self.task_work.borrow_mut()[task.index()].left = left;
+        left == 0
+    }
+
+    /// Run `work` (1/1024 ns), interruptible; returns what is left.
+    #[inline]
+    fn run_stretch(&self, work: u64, account: Account) -> u64 {
+        let cpu = self.current.get();
+        let c = self.cpu(cpu);
+        if c.irq_at.get() <= self.now.get() {
+            return work;
+        }
+        let kernel_account = self.enter(account);
+        c.user_left.set(work);
+        c.user_since.set(self.now.get());
+        let end = self.now.get() + work.div_ceil(c.speed.get());
+        let until = key(end.min(c.irq_at.get()), cpu);
+        if until < self.limit.get() {
+            self.now.set(key_time(until));
+        } else {
+            self.suspend(until, Mode::User);
+        }
+        self.progress(c);
+        self.enter(kernel_account);
+        c.user_left.get()
+    }
+
+    /// Account the work that `c` has done since `user_since`.
+    fn progress(&self, c: &Cpu) {
+        let now = self.now.get();
+        let done = (now - c.user_since.replace(now)) * c.speed.get();
+        c.user_left.set(c.user_left.get().saturating_sub(done));
+    }
+
+    /// Wait for an interrupt or, with `poll`, for a change of that line. `ready` is asked once, after everything
+    /// earlier has happened: true means do not sleep.
+    pub fn idle(&self, poll: Option<u32>, ready: impl FnOnce() -> bool) {
+        let cpu = self.current.get();
+        let c = self.cpu(cpu);
+        self.settle();
+        if c.irq_at.get() <= self.now.get() || ready() {
+            return;
+        }
+        let before = self.enter(Account::Idle);
+        self.set_busy(cpu, false);
+        if let Some(line) = poll {
+            self.lines.borrow_mut().watch(line, cpu);
+        }
+        self.suspend(key(c.irq_at.get(), cpu), Mode::Idle);
+        if let Some(line) = poll {
+            self.lines.borrow_mut().unwatch(line, cpu);
+        }
+        self.set_busy(cpu, true);
+        self.enter(before);
+        self.owe(self.costs.idle_exit);
+    }
+
+    /// A CPU became busy or idle: its core's threads change speed.
+    fn set_busy(&self, cpu: CpuId, busy: bool) {
+        let core = self.topology().core_of(cpu);
+        let n = &self.busy_in_core[core];
+        n.set(if busy { n.get() + 1 } else { n.get() - 1 });
+        if self.topology().core_cpus(core).len() == 1 {
+            return;
+        }
+        for i in 0..self.topology().core_cpus(core).len() {
+            let sibling = self.topology().core_cpus(core)[i];
+            self.set_speed(sibling);
+        }
+    }
+
+    /// Give `cpu` the speed of its core's load; re-time its work in flight.
+    pub(super) fn set_speed(&self, cpu: CpuId) {
+        let c = self.cpu(cpu);
+        let busy = self.busy_in_core[self.topology().core_of(cpu)].get() as usize;
+        let speed = self.costs.smt_speed[busy.max(1)];
+        c.busy.set(busy.max(1));
+        if c.speed.get() == speed {
+            return;
+        }
+        if c.mode.get() == Mode::User {
+            self.progress(c);
+            c.speed.set(speed);
+            let end = self.now.get() + c.user_left.get().div_ceil(speed);
+            self.set_key(cpu, key(end.min(c.irq_at.get()).max(self.now.get()), cpu));
+        } else {
+            c.speed.set(speed);
+        }
+    }
+
+    /// Cost of one unit of `work`, in ns.
+    pub fn work_cost(&self, work: Work) -> Nanos {
+        self.costs.work[1][work as usize]
+    }
+
+    /// The context switch itself, and the refill of a migrated task's caches.
+    pub fn switch_to(&self, prev: Option<TaskId>, next: Option<TaskId>) {
+        if prev == next {
+            return;
+        }
+        self.owe(self.costs.context_switch);
+        let Some(next) = next else { return };
+        let cpu = self.current.get();
+        self.dispatches.set(self.dispatches.get() + 1);
+        // Fx-style mix of (time, CPU, task): cheap, always on, the same on every machine.
+        let word = self.now().rotate_left(24) ^ u64::from(cpu.0) << 48 ^ u64::from(next.0);
+        self.trace_hash.set((self.trace_hash.get().rotate_left(5) ^ word).wrapping_mul(0x517c_c1b7_2722_0a95));
+        let t = &mut self.task_work.borrow_mut()[next.index()];
+        let from = std::mem::replace(&mut t.last_cpu, cpu.0);
+        if from != cpu.0 && from != u16::MAX && t.working_set_kib > 0 {
+            let d = self.topology().distance(CpuId(from), cpu);
+            let kib = t.working_set_kib.min(self.costs.refill_max_kib[d]);
+            t.refill = self.costs.refill[d] * u64::from(kib) * FULL_SPEED;
+        }
+    }
+}

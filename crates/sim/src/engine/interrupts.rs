@@ -1,0 +1,131 @@
+//! Interrupts: IPIs by kind, the tick, sleep timers; when a CPU takes them.
+
+use super::{Cpu, Engine, Mode};
+use crate::queue::key;
+use contend_platform::{CpuId, Interrupts, Ipi, NEVER, TaskId, Time};
+use std::cmp::Reverse;
+
+impl Engine {
+    /// Send an interrupt; kinds coalesce while pending.
+    pub fn send_ipi(&self, target: CpuId, ipi: Ipi) {
+        self.owe(self.costs.ipi_send);
+        self.settle();
+        let me = self.current.get();
+        let c = self.cpu(target);
+        let slot = &c.ipi_at[ipi as usize];
+        let remote = self.topology().distance(me, target) > 3;
+        let at = self.now() + if remote { self.costs.ipi_deliver_remote } else { self.costs.ipi_deliver };
+        if slot.get() <= at {
+            return;
+        }
+        slot.set(at);
+        self.count(|n| n.ipis += 1);
+        self.irq_due(target, at);
+    }
+
+    /// An interrupt source of `cpu` comes due at `at`.
+    fn irq_due(&self, cpu: CpuId, at: Time) {
+        let c = self.cpu(cpu);
+        if at >= c.irq_at.get() {
+            return;
+        }
+        c.irq_at.set(at);
+        if matches!(c.mode.get(), Mode::User | Mode::Idle) {
+            let k = self.queue.borrow().get(cpu);
+            let now = self.now.get();
+            self.set_key(cpu, k.min(key(at.max(now), cpu)));
+        }
+    }
+
+    fn recompute_irq(&self, c: &Cpu) {
+        let mut at = c.tick_at.get();
+        for slot in &c.ipi_at {
+            at = at.min(slot.get());
+        }
+        if let Some(Reverse((t, _, _))) = c.timers.borrow().peek() {
+            at = at.min(*t);
+        }
+        c.irq_at.set(at);
+    }
+
+    /// Is an interrupt pending for the running CPU?
+    #[inline]
+    pub fn irq_pending(&self) -> bool {
+        self.cpu(self.current.get()).irq_at.get() <= self.now()
+    }
+
+    /// Enter the interrupt handler of the running CPU.
+    pub fn take_interrupts(&self) -> Interrupts {
+        let c = self.cpu(self.current.get());
+        let now = self.now();
+        if c.irq_at.get() > now {
+            return Interrupts::default();
+        }
+        let mut found = Interrupts::default();
+        for ipi in Ipi::ALL {
+            let slot = &c.ipi_at[ipi as usize];
+            if slot.get() <= now {
+                slot.set(NEVER);
+                found.ipis |= ipi.bit();
+            }
+        }
+        if c.tick_at.get() <= now {
+            found.tick = true;
+            // The next tick on this CPU's grid; ticks that were missed while interrupts were off are one tick.
+            let p = self.costs.tick_period;
+            let missed = (now - c.tick_at.get()) / p;
+            c.tick_at.set(c.tick_at.get() + (missed + 1) * p);
+        }
+        found.timers = c.timers.borrow().peek().is_some_and(|Reverse((t, _, _))| *t <= now);
+        self.recompute_irq(c);
+        self.count(|n| n.interrupts += 1);
+        self.owe(self.costs.irq);
+        found
+    }
+
+    /// The next expired sleep timer of the running CPU.
+    pub fn take_timer(&self) -> Option<TaskId> {
+        let c = self.cpu(self.current.get());
+        let mut timers = c.timers.borrow_mut();
+        let now = self.now();
+        match timers.peek() {
+            Some(Reverse((t, _, _))) if *t <= now => {
+                let task = timers.pop().map(|Reverse((_, _, task))| task);
+                drop(timers);
+                self.recompute_irq(c);
+                task
+            }
+            _ => None,
+        }
+    }
+
+    /// Wake `task` at `at` from the running CPU's timer interrupt.
+    pub fn arm_timer(&self, at: Time, task: TaskId) {
+        let cpu = self.current.get();
+        let seq = self.seq.get();
+        self.seq.set(seq + 1);
+        self.cpu(cpu).timers.borrow_mut().push(Reverse((at, seq, task)));
+        let c = self.cpu(cpu);
+        c.irq_at.set(c.irq_at.get().min(at));
+    }
+
+    /// Stop or restart the running CPU's tick.
+    pub fn stop_tick(&self, stopped: bool) {
+        let cpu = self.current.get();
+        let c = self.cpu(cpu);
+        if c.tick_stopped.replace(stopped) == stopped {
+            return;
+        }
+        if stopped {
+            c.tick_at.set(NEVER);
+        } else {
+            // CPUs tick at the same rate but not at the same moment (skewed, so that they do not convoy on a lock).
+            let p = self.costs.tick_period;
+            let phase = p * u64::from(cpu.0) / self.cpus.len() as u64;
+            let now = self.now();
+            let k = if now < phase { 0 } else { (now - phase) / p + 1 };
+            c.tick_at.set(k * p + phase);
+        }
+        self.recompute_irq(c);
+    }
+}

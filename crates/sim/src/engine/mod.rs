@@ -1,0 +1,440 @@
+//! Virtual time: which CPU runs next, on which stack, and what it is doing.
+//!
+//! Invariants:
+//!
+//! * One CPU runs at a time. While CPU c runs, its key is out of the queue and `limit` is the root, the earliest event
+//!   of anybody else; c may go on in place while its local time (`now` + `debt`) is below it.
+//! * A suspended CPU is in one [`Mode`] and its key is the time at which that mode ends or can be interrupted.
+//! * No borrow of engine state is held across a suspension: every access is a short scope inside one method.
+//! * Every ns of every CPU is booked once: `since` is the time up to which the CPU's time has been booked.
+
+mod costs;
+mod execution;
+mod interrupts;
+mod ledger;
+mod memory;
+
+use crate::lines::Lines;
+use crate::queue::{NO_KEY, Tournament, key, key_cpu, key_time};
+use contend_machine::{Machine, Topology};
+use contend_platform::{Account, CpuId, Ipi, NEVER, Nanos, TaskId, Time, Work};
+use corosensei::stack::DefaultStack;
+use corosensei::{Coroutine, CoroutineResult, Yielder};
+use costs::Costs;
+use std::cell::{Cell, RefCell};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::rc::Rc;
+
+/// Speed is in 1/1024 of a lone thread's.
+const FULL_SPEED: u64 = 1024;
+/// Private work may be owed for at most this long before it is settled, in ns: an interrupt is never later by more.
+const DEBT_MAX: Nanos = 1000;
+/// A CPU runs on in place for at most this long in virtual time, so that the caller of [`Engine::run`] can look around.
+const IN_PLACE_MAX: Nanos = 10_000_000;
+/// Lines whose rights the running CPU remembers.
+const RIGHTS: usize = 32;
+/// Stack of one CPU in bytes, besides its guard page. Kernel paths use a few KiB; user policies may use more.
+const STACK_BYTES: usize = 256 * 1024;
+
+/// What a suspended CPU is doing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mode {
+    /// Not suspended.
+    Running,
+    /// In the kernel, interrupts off, until a known time.
+    Kernel,
+    /// Spinning on lines, interrupts off.
+    Waiting,
+    /// User code, interruptible.
+    User,
+    /// Nothing to do, interruptible.
+    Idle,
+}
+
+/// State of one CPU.
+struct Cpu {
+    mode: Cell<Mode>,
+    account: Cell<Account>,
+    /// Time up to which this CPU's time is booked.
+    since: Cell<Time>,
+    ledger: RefCell<[Nanos; Account::COUNT]>,
+    /// Speed now, in 1/1024.
+    speed: Cell<u64>,
+    /// Busy threads of its core, itself included: the index of its speed.
+    busy: Cell<usize>,
+    /// Work left of the user stretch in flight, in 1/1024 ns at full speed, as of `user_since`.
+    user_left: Cell<u64>,
+    user_since: Cell<Time>,
+    /// Arrival time of each kind of pending IPI (NEVER: none).
+    ipi_at: [Cell<Time>; Ipi::ALL.len()],
+    tick_at: Cell<Time>,
+    tick_stopped: Cell<bool>,
+    /// Earliest of the above and the first timer.
+    irq_at: Cell<Time>,
+    timers: RefCell<BinaryHeap<Reverse<(Time, u64, TaskId)>>>,
+    /// What it waits for, for the deadlock report: a lock's number.
+    waits_for: Cell<u64>,
+    yielder: Cell<*const Yielder<(), ()>>,
+}
+
+/// Why the event loop came back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stop {
+    /// Somebody asked for it with [`Engine::stop`].
+    Asked,
+    /// The horizon is reached.
+    Horizon,
+    /// No CPU has an event.
+    Nothing,
+    /// The step budget is used up: call again (progress, Ctrl-C).
+    Budget,
+}
+
+/// Counters of the engine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EngineCounts {
+    /// Suspensions: a CPU gave way to an earlier event.
+    pub events: u64,
+    /// IPIs sent (not coalesced with a pending one of the same kind).
+    pub ipis: u64,
+    /// Interrupt handler entries.
+    pub interrupts: u64,
+}
+
+/// Statistics of the scheduler, without simulated cost.
+#[derive(Clone, Debug)]
+pub struct Observed {
+    /// From being put on a run queue by a wake-up to running, in ns.
+    pub wakeup_latency: hdrhistogram::Histogram<u64>,
+    /// Wake-ups by distance from the waker to the chosen CPU.
+    pub wakeups_from_waker: Vec<u64>,
+    /// Wake-ups by distance from the CPU the task ran on before to the chosen one.
+    pub wakeups_from_prev: Vec<u64>,
+    /// Searches for an idle CPU beyond the quick checks.
+    pub idle_searches: u64,
+    /// Of those, successful.
+    pub idle_searches_found: u64,
+    /// Run queues looked at in them.
+    pub probes: u64,
+}
+
+impl Observed {
+    fn new(distances: usize) -> Self {
+        Observed {
+            wakeup_latency: crate::os::histogram(),
+            wakeups_from_waker: vec![0; distances],
+            wakeups_from_prev: vec![0; distances],
+            idle_searches: 0,
+            idle_searches_found: 0,
+            probes: 0,
+        }
+    }
+}
+
+/// The simulated machine.
+pub struct Engine {
+    /// The machine file it was made from.
+    pub machine: Machine,
+    costs: Costs,
+    now: Cell<Time>,
+    debt: Cell<Nanos>,
+    /// The running CPU may go on in place below this key: the root of the queue, or `cap`.
+    limit: Cell<u64>,
+    /// Bound on running in place: the horizon, and [`IN_PLACE_MAX`].
+    cap: Cell<u64>,
+    current: Cell<CpuId>,
+    queue: RefCell<Tournament>,
+    lines: RefCell<Lines>,
+    /// Number of the current resumption of a CPU.
+    resumed: Cell<u64>,
+    /// Rights on lines seen since then, by line modulo [`RIGHTS`]; see [`Engine::touch`].
+    rights: [Cell<u64>; RIGHTS],
+    cpus: Vec<Cpu>,
+    busy_in_core: Vec<Cell<u8>>,
+    seq: Cell<u64>,
+    stopping: Cell<bool>,
+    /// Idle CPUs watch their need-resched flag (mwait or polling idle), so that a remote store wakes them.
+    pub idle_polls: Cell<bool>,
+    counts: Cell<EngineCounts>,
+    /// Times a task was given a CPU that ran something else before.
+    pub dispatches: Cell<u64>,
+    /// Hash over all dispatches.
+    pub trace_hash: Cell<u64>,
+    /// Statistics of the scheduler, as its platform reports them.
+    pub observed: RefCell<Observed>,
+    /// Per task: work left in the current operation, in 1/1024 ns.
+    task_work: RefCell<Vec<TaskWork>>,
+}
+
+/// The user-side state of a task that the engine needs.
+#[derive(Clone, Copy, Debug)]
+struct TaskWork {
+    left: u64,
+    account: Account,
+    /// Refill of cold caches that comes first, in 1/1024 ns.
+    refill: u64,
+    working_set_kib: u32,
+    last_cpu: u16,
+}
+
+impl TaskWork {
+    fn new(working_set_kib: u32) -> Self {
+        TaskWork { left: 0, account: Account::User, refill: 0, working_set_kib, last_cpu: u16::MAX }
+    }
+}
+
+/// The coroutines of a run; dropped (and unwound) with it.
+pub struct Stacks(Vec<Coroutine<(), (), (), DefaultStack>>);
+
+impl Engine {
+    /// A machine at time 0 with all CPUs idle and no lines.
+    pub fn new(machine: Machine) -> Rc<Self> {
+        let topo = &machine.topology;
+        let n = topo.nr_cpus();
+        let (costs, line_costs) = Costs::of(&machine);
+        let cpus = (0..n)
+            .map(|_| Cpu {
+                mode: Cell::new(Mode::Running),
+                account: Cell::new(Account::Switch),
+                since: Cell::new(0),
+                ledger: RefCell::new([0; Account::COUNT]),
+                speed: Cell::new(FULL_SPEED),
+                busy: Cell::new(1),
+                user_left: Cell::new(0),
+                user_since: Cell::new(0),
+                ipi_at: std::array::from_fn(|_| Cell::new(NEVER)),
+                tick_at: Cell::new(NEVER),
+                tick_stopped: Cell::new(true),
+                irq_at: Cell::new(NEVER),
+                timers: RefCell::default(),
+                waits_for: Cell::new(0),
+                yielder: Cell::new(std::ptr::null()),
+            })
+            .collect();
+        let busy = (0..topo.nr_cores()).map(|k| Cell::new(topo.core_cpus(k).len() as u8)).collect();
+        let engine = Engine {
+            queue: RefCell::new(Tournament::new(n)),
+            lines: RefCell::new(Lines::new(n, line_costs)),
+            costs,
+            now: Cell::new(0),
+            debt: Cell::new(0),
+            limit: Cell::new(NO_KEY),
+            cap: Cell::new(NO_KEY),
+            current: Cell::new(CpuId(0)),
+            resumed: Cell::new(0),
+            rights: std::array::from_fn(|_| Cell::new(u64::MAX)),
+            cpus,
+            busy_in_core: busy,
+            seq: Cell::new(0),
+            stopping: Cell::new(false),
+            idle_polls: Cell::new(false),
+            counts: Cell::default(),
+            task_work: RefCell::default(),
+            dispatches: Cell::new(0),
+            trace_hash: Cell::new(0),
+            observed: RefCell::new(Observed::new(machine.topology.nr_distances())),
+            machine,
+        };
+        // CPUs start busy (in their boot path) and become idle one by one.
+        for cpu in 0..n {
+            engine.set_speed(CpuId(cpu as u16));
+        }
+        Rc::new(engine)
+    }
+
+    /// Give every CPU a stack and the code it runs; nothing runs before [`Engine::run`].
+    pub fn boot<F: FnOnce(CpuId) + 'static>(
+        self: &Rc<Self>,
+        mut code: impl FnMut(CpuId) -> F,
+    ) -> std::io::Result<Stacks> {
+        let mut stacks = Vec::with_capacity(self.cpus.len());
+        for i in 0..self.cpus.len() {
+            let cpu = CpuId(i as u16);
+            let engine = Rc::clone(self);
+            let body = code(cpu);
+            let stack = DefaultStack::new(STACK_BYTES)?;
+            stacks.push(Coroutine::with_stack(stack, move |yielder: &Yielder<(), ()>, ()| {
+                engine.cpus[i].yielder.set(yielder);
+                drop(engine);
+                body(cpu);
+            }));
+            self.queue.borrow_mut().set(cpu, key(0, cpu));
+            self.cpus[i].mode.set(Mode::Kernel);
+        }
+        Ok(Stacks(stacks))
+    }
+
+    /// Run until `horizon`, until nothing is left, until asked to stop, or for `budget` events.
+    pub fn run(&self, stacks: &mut Stacks, horizon: Time, budget: u64) -> Stop {
+        let mut left = budget;
+        loop {
+            let root = self.queue.borrow().root();
+            let time = key_time(root);
+            if self.stopping.get() {
+                return Stop::Asked;
+            }
+            if time == NEVER {
+                return Stop::Nothing;
+            }
+            if time > horizon {
+                self.now.set(horizon);
+                return Stop::Horizon;
+            }
+            if left == 0 {
+                return Stop::Budget;
+            }
+            left -= 1;
+            let cpu = key_cpu(root);
+            self.now.set(time);
+            self.debt.set(0);
+            self.current.set(cpu);
+            self.resumed.set(self.resumed.get() + 1);
+            if self.resumed.get() >> 31 != 0 {
+                // The number would no longer fit an entry of `rights`: start again with none.
+                self.resumed.set(0);
+                self.rights.iter().for_each(|r| r.set(u64::MAX));
+            }
+            {
+                let mut q = self.queue.borrow_mut();
+                q.set(cpu, NO_KEY);
+                let cap = horizon.saturating_add(1).min(time + IN_PLACE_MAX);
+                self.cap.set(key(cap, CpuId(0)));
+                self.limit.set(q.root().min(self.cap.get()));
+            }
+            match stacks.0[cpu.index()].resume(()) {
+                CoroutineResult::Yield(()) => {}
+                CoroutineResult::Return(()) => {
+                    self.cpus[cpu.index()].mode.set(Mode::Kernel);
+                }
+            }
+        }
+    }
+
+    /// End the run: [`Engine::run`] returns when the running CPU next suspends.
+    pub fn stop(&self) {
+        self.stopping.set(true);
+        // Force the running CPU to suspend at its next settling point.
+        self.limit.set(0);
+    }
+
+    /// The topology.
+    pub fn topology(&self) -> &Topology {
+        &self.machine.topology
+    }
+
+    /// Time of the running CPU, its unsettled private work included.
+    #[inline]
+    pub fn now(&self) -> Time {
+        self.now.get() + self.debt.get()
+    }
+
+    /// The CPU that runs.
+    #[inline]
+    pub fn current(&self) -> CpuId {
+        self.current.get()
+    }
+
+    /// Time of the last event; for the caller of [`Engine::run`].
+    pub fn settled_now(&self) -> Time {
+        self.now.get()
+    }
+
+    /// Does some CPU run user code?
+    pub fn user_running(&self) -> bool {
+        self.cpus.iter().any(|c| c.mode.get() == Mode::User)
+    }
+
+    /// Counters so far.
+    pub fn counts(&self) -> EngineCounts {
+        self.counts.get()
+    }
+
+    /// Line transfers so far by distance class.
+    pub fn transfers(&self) -> Vec<u64> {
+        self.lines.borrow().transfers.clone()
+    }
+
+    #[inline]
+    fn cpu(&self, cpu: CpuId) -> &Cpu {
+        &self.cpus[cpu.index()]
+    }
+
+    fn count(&self, f: impl FnOnce(&mut EngineCounts)) {
+        let mut c = self.counts.get();
+        f(&mut c);
+        self.counts.set(c);
+    }
+
+    // ---- time ------------------------------------------------------------------------------------------------
+
+    /// Suspend the running CPU until `until`, in `mode`.
+    fn suspend(&self, until: u64, mode: Mode) {
+        let cpu = self.current.get();
+        let c = self.cpu(cpu);
+        c.mode.set(mode);
+        self.queue.borrow_mut().set(cpu, until);
+        self.count(|n| n.events += 1);
+        let yielder = c.yielder.get();
+        // SAFETY: `yielder` was stored by this CPU's coroutine when it started and lives on its stack until the coroutine
+        // ends; `current` is `cpu`, so this code runs inside that very coroutine, which is what `suspend` requires.
+        unsafe { (*yielder).suspend(()) };
+        debug_assert_eq!(self.current.get(), cpu);
+        c.mode.set(Mode::Running);
+    }
+
+    /// Advance the running CPU to `time`, in place when nobody has an earlier event.
+    #[inline]
+    fn advance_to(&self, time: Time) {
+        let k = key(time, self.current.get());
+        self.debt.set(0);
+        if k < self.limit.get() {
+            self.now.set(time);
+        } else {
+            self.suspend(k, Mode::Kernel);
+        }
+    }
+
+    /// Pay the debt: after this, everything earlier than the running CPU's time has happened.
+    #[inline]
+    pub fn settle(&self) {
+        self.advance_to(self.now());
+    }
+
+    /// Owe `ns` more of private work at reference speed (SMT siblings slow it down).
+    #[inline]
+    pub fn owe(&self, ns: Nanos) {
+        let speed = self.cpu(self.current.get()).speed.get();
+        let ns = if speed == FULL_SPEED { ns } else { (ns * FULL_SPEED).div_ceil(speed) };
+        let debt = self.debt.get() + ns;
+        self.debt.set(debt);
+        if debt > DEBT_MAX {
+            self.settle();
+        }
+    }
+
+    /// Owe `n` units of `work`.
+    #[inline]
+    pub fn charge(&self, work: Work, n: u64) {
+        if matches!(work, Work::Ns | Work::Policy) {
+            return self.owe(n);
+        }
+        let busy = self.cpu(self.current.get()).busy.get();
+        let debt = self.debt.get() + self.costs.work[busy][work as usize] * n;
+        self.debt.set(debt);
+        if debt > DEBT_MAX {
+            self.settle();
+        }
+    }
+
+    /// Set another CPU's key, and keep `limit` true.
+    #[inline]
+    fn set_key(&self, cpu: CpuId, key: u64) {
+        debug_assert_ne!(cpu, self.current.get());
+        let mut q = self.queue.borrow_mut();
+        q.set(cpu, key);
+        if !self.stopping.get() {
+            self.limit.set(q.root().min(self.cap.get()));
+        }
+    }
+}
