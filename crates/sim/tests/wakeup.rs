@@ -1,0 +1,127 @@
+//! try_to_wake_up by era (mechanisms B): which locks, which interrupts, when a wake-up is queued; avg_idle.
+
+mod common;
+
+use common::{MS, Stage, preset, stage};
+use contend_platform::Ordering::{Relaxed, Release};
+use contend_platform::Platform;
+use contend_sched::features::{Features, IdleSearch, WakeAffine};
+use contend_sched::rq::{NEED_RESCHED, POLLING};
+
+/// The wakee goes where it was, without a search.
+fn home(name: &str) -> Features {
+    Features {
+        wake_affine: WakeAffine::Off,
+        idle_search: IdleSearch::None,
+        idle_polling: false,
+        ..preset(name).features
+    }
+}
+
+/// Was the wake-up of a sleeper of `prev` queued there, rather than done with that CPU's lock?
+fn queued(s: &Stage, prev: usize) -> bool {
+    let locks = s.locked(prev);
+    s.wake_from(prev);
+    let queued = !s.kernel.rqs[prev].wake_list.is_empty(&s.p);
+    assert_eq!(s.locked(prev) - locks, u64::from(!queued), "queued, or the lock taken once");
+    if queued {
+        assert_eq!(s.p.load(&s.kernel.rqs[prev].ttwu_pending, Relaxed), 1);
+    }
+    queued
+}
+
+/// 3.0: to every other CPU. 3.3: to other caches. 6.0: also to CPUs of the own cache with nothing to run.
+#[test]
+fn who_is_queued_to() {
+    // CPUs 0 to 3 share a cache, 4 to 7 another.
+    for (name, near_busy, near_idle, far_busy, far_idle) in [
+        ("linux-3.0", true, true, true, true),
+        ("linux-3.6", false, false, true, true),
+        ("linux-5.2", false, false, true, true),
+        ("linux-5.8", false, false, true, true),
+        ("linux-6.0", false, true, true, true),
+        ("linux-6.18", false, true, true, true),
+    ] {
+        stage("1n2l4c", home(name), false, move |s| {
+            s.idle_only(&[2, 6]);
+            assert_eq!(queued(s, 1), near_busy, "{name}: near, busy");
+            assert_eq!(queued(s, 2), near_idle, "{name}: near, idle");
+            assert_eq!(queued(s, 5), far_busy, "{name}: far, busy");
+            assert_eq!(queued(s, 6), far_idle, "{name}: far, idle");
+            assert!(!queued(s, 0), "{name}: never to itself");
+        });
+    }
+}
+
+/// 5.8 and later: a wakee that is still switching out is queued to that CPU without a search, unless others run there.
+#[test]
+fn a_wakee_still_on_its_cpu() {
+    for (name, nr, queues) in [("linux-5.8", 1, true), ("linux-6.0", 0, true)] {
+        let f = Features { idle_search: IdleSearch::V5_2, sis_core: false, ..home(name) };
+        stage("4c", f, false, move |s| {
+            s.idle_only(&[1]);
+            s.busy(2, nr);
+            let t = s.sleeper(2);
+            s.p.store(&s.kernel.task(t).on_cpu, 1, Release);
+            assert_eq!(s.wake(t, 0), (2, 0), "{name}: no search, although CPU 1 is idle");
+            assert_eq!(!s.kernel.rqs[2].wake_list.is_empty(&s.p), queues);
+        });
+    }
+}
+
+/// One interrupt a batch; none for a CPU that polls its flag.
+#[test]
+fn the_first_of_a_batch_interrupts() {
+    stage("4c", home("linux-3.0"), false, |s| {
+        s.idle_only(&[]);
+        let before = s.counts().ipis;
+        (0..5).for_each(|_| assert!(queued(s, 2)));
+        assert_eq!(s.counts().ipis - before, 1);
+    });
+    stage("4c", Features { idle_polling: true, ..home("linux-6.0") }, false, |s| {
+        s.idle_only(&[2]);
+        s.p.store(&s.kernel.rqs[2].resched, POLLING, Release);
+        let before = s.counts().ipis;
+        assert!(queued(s, 2));
+        assert_eq!(s.counts().ipis, before, "sched_wake_idle_without_ipi");
+        assert_eq!(s.p.load(&s.kernel.rqs[2].resched, Relaxed), POLLING | NEED_RESCHED);
+    });
+}
+
+/// 2.6.37: the lock of the CPU the task ran on, the search under it, then the lock of the chosen CPU. 3.6: only the latter.
+#[test]
+fn locks_of_a_wake_up_that_moves() {
+    for (name, old, new) in [("linux-2.6.37", 1, 1), ("linux-3.6", 0, 1)] {
+        stage("4c", Features { idle_search: IdleSearch::V2_6_37, ..home(name) }, false, move |s| {
+            s.idle_only(&[1]);
+            let (l1, l3) = (s.locked(1), s.locked(3));
+            assert_eq!(s.wake_from(3).0, 1);
+            assert_eq!((s.locked(3) - l3, s.locked(1) - l1), (old, new), "{name}");
+        });
+    }
+}
+
+/// avg_idle: an eighth of the difference, capped at 1 ms; before 5.x a period above the cap goes there at once.
+#[test]
+fn avg_idle() {
+    for (name, long) in [("linux-3.6", MS), ("linux-5.2", 400_000 + (3 * MS - 400_000) / 8)] {
+        stage("4c", home(name), false, move |s| {
+            let word = &s.kernel.rqs[2].avg_idle;
+            let idle_for = |ns: u64| {
+                s.idle_only(&[2]);
+                s.p.store(word, 400_000, Release);
+                s.pass(10 * MS);
+                // SAFETY: nobody else runs on this stage.
+                unsafe { s.p.write(&s.kernel.rqs[2].data, |rd| rd.idle_stamp = s.p.now() - ns) };
+                s.wake_from(2);
+                s.p.load(word, Relaxed)
+            };
+            assert_eq!(s.p.load(word, Relaxed), MS, "initially");
+            // The wake-up itself takes a few microseconds.
+            let close = |got: u64, want: u64| assert!(got.abs_diff(want) < 1000, "{name}: {got}, not {want}");
+            close(idle_for(240_000), 380_000);
+            close(idle_for(3 * MS), long);
+            close(idle_for(9 * MS), MS);
+        });
+    }
+}
