@@ -144,6 +144,20 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         let cpu = held.0;
         let avg_idle = p.load(&self.rq(cpu).avg_idle, Relaxed);
         let domains = self.domains.of(cpu);
+        // What was due by the intervals of a busy CPU is due by those of an idle one.
+        let next = self.with_rq(p, &held, |rd| {
+            let due = std::iter::zip(&rd.balance, domains).map(|(b, d)| {
+                let params = self.level_params(d);
+                b.last_balance + b.interval.clamp(params.min_interval, params.max_interval).max(self.tick_ns)
+            });
+            due.min()
+        });
+        if let Some(next) = next {
+            if next < p.load(&self.rq(cpu).next_balance, Relaxed) {
+                p.store(&self.rq(cpu).next_balance, next, Relaxed);
+            }
+            self.nohz_next.fetch_min(next, Relaxed);
+        }
         let first_cost = self.with_learned(p, cpu, |d| d.first().map_or(0, |d| d.max_newidle_lb_cost));
         let too_short = match era {
             Balance::V6_18 => avg_idle < first_cost,
@@ -156,6 +170,9 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         if era == Balance::V6_18 && p.load(&self.rq(cpu).ttwu_pending, Relaxed) != 0 {
             return held;
         }
+        // The task that left is counted no more: not by this balance, which reads its own queue as others do, and not by
+        // wakers.
+        self.publish(p, &held);
         self.unlock(p, held);
         let began = p.now();
         let mut spent = 0;
@@ -243,7 +260,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
                 self.with_rq(p, &held, |rd| rd.update_averages(now));
                 self.publish(p, &held);
             }
-            let (due, interval) = self.with_rq(p, &held, |rd| {
+            let (due, at) = self.with_rq(p, &held, |rd| {
                 let d = &mut rd.balance[i];
                 d.interval = d.interval.clamp(params.min_interval, params.max_interval);
                 let mut interval = d.interval * if idle { 1 } else { params.busy_factor };
@@ -253,7 +270,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
                 if due {
                     d.last_balance = now;
                 }
-                (due, interval)
+                (due, d.last_balance + interval)
             });
             self.unlock(p, held);
             if due {
@@ -261,10 +278,8 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
                 if self.load_balance(p, cpu, i, domain, kind) > 0 {
                     idle = false;
                 }
-                next = next.min(now + interval);
-            } else {
-                next = next.min(now + self.tick_ns);
             }
+            next = next.min(at);
         }
         p.store(&self.rq(cpu).next_balance, next, Relaxed);
         p.enter(before);
@@ -294,9 +309,15 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
     }
 
     /// Kick one idle CPU so that it balances for all idle CPUs, whose ticks are stopped.
-    pub(crate) fn kick_nohz_balancer(&self, p: &P) {
+    /// There is reason to if this CPU has more than one task (`crowded`), or if its cache has another busy CPU: they may
+    /// be two threads of a core, or crowd a cache where another is empty.
+    pub(crate) fn kick_nohz_balancer(&self, p: &P, crowded: bool) {
         let now = p.now();
         if now < self.nohz_next.load(Relaxed) {
+            return;
+        }
+        let busy = |c: &&CpuId| self.nohz_idle[c.index() / 64].load(Relaxed) >> (c.0 % 64) & 1 == 0;
+        if !crowded && self.llcs[self.topo.llc_of(p.cpu())].cpus.iter().filter(busy).nth(1).is_none() {
             return;
         }
         let idle = self.nohz_idle.iter().enumerate().find_map(|(i, w)| {
@@ -321,6 +342,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
                 (0..64).filter(move |b| bits >> b & 1 == 1).map(move |b| CpuId((i * 64 + b) as u16))
             })
             .collect();
+        let mut next = Time::MAX;
         for cpu in std::iter::once(this).chain(idle.into_iter().filter(|c| *c != this)) {
             if p.load(&self.rq(this).resched, Relaxed) & NEED_RESCHED != 0 {
                 return;
@@ -329,6 +351,11 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             if p.load(&rq.peek, Acquire) == 0 && p.now() >= p.load(&rq.next_balance, Relaxed) {
                 self.periodic_balance(p, cpu, true);
             }
+            next = next.min(p.load(&rq.next_balance, Relaxed));
+        }
+        // The next kick when the first of them is due; a CPU that idles later brings it forward.
+        if next != Time::MAX && next > self.nohz_next.load(Relaxed) {
+            self.nohz_next.store(next, Relaxed);
         }
     }
 

@@ -428,8 +428,8 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         if due {
             self.periodic_balance(p, cpu, curr.is_none());
         }
-        if crowded && self.features.nohz_balance {
-            self.kick_nohz_balancer(p);
+        if curr.is_some() && self.features.nohz_balance {
+            self.kick_nohz_balancer(p, crowded);
         }
     }
 
