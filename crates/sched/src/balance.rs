@@ -796,3 +796,17 @@ fn decay_cost(d: &mut DomainLearned, now: Time) {
         d.cost_decay_at = now;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::idle_scan;
+
+    #[test]
+    fn idle_scan_falls_with_the_square_of_utilisation() {
+        let at = |pct: u64| idle_scan(44 * 1024 * pct / 100, 44, 117);
+        assert_eq!((at(0), at(30), at(50), at(70)), (44, 38, 28, 14));
+        assert_eq!(at(83), 2);
+        assert_eq!((at(85), at(86), at(100)), (0, 0, 0), "nothing from 85 % on");
+        assert_eq!(idle_scan(64 * 1024 / 2, 64, 117), 42, "in proportion to the cache");
+    }
+}

@@ -244,9 +244,10 @@ impl Policy for Cfs {
         let mut choice = left.task;
         if rq.skip.is_some_and(|n| n.task == left.task)
             && let Some(second) = rq.timeline.iter().nth(1)
-                && !self.unfair(second.vruntime, &left) {
-                    choice = second.task;
-                }
+            && !self.unfair(second.vruntime, &left)
+        {
+            choice = second.task;
+        }
         for hint in [rq.last, rq.next].into_iter().flatten() {
             if !self.unfair(hint.vruntime, &left) {
                 choice = hint.task;
@@ -346,3 +347,6 @@ impl Policy for Cfs {
         t.sum_exec
     }
 }
+
+#[cfg(test)]
+mod tests;

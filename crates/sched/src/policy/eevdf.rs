@@ -247,15 +247,20 @@ impl Policy for Eevdf {
         let protected = rq.protected.take();
         if self.pick_buddy
             && let Some(next) = rq.next.take()
-                && let Some(n) = rq.queue.iter().find(|n| n.task == next)
-                    && !n.delayed && rq.eligible(n.vruntime) {
-                        return Pick::Task(next);
-                    }
+            && let Some(n) = rq.queue.iter().find(|n| n.task == next)
+            && !n.delayed
+            && rq.eligible(n.vruntime)
+        {
+            return Pick::Task(next);
+        }
         if self.run_to_parity
             && let Some((n, vprot)) = protected
-                && n.vruntime < vprot && rq.eligible(n.vruntime) && rq.queue.contains(&n) {
-                    return Pick::Task(n.task);
-                }
+            && n.vruntime < vprot
+            && rq.eligible(n.vruntime)
+            && rq.queue.contains(&n)
+        {
+            return Pick::Task(n.task);
+        }
         // The entity with the smallest vruntime is eligible, so there is one whenever the queue is not empty.
         match rq.earliest_eligible() {
             Some(n) if n.delayed => Pick::Finished(n.task),
@@ -366,3 +371,6 @@ impl Policy for Eevdf {
         t.sum_exec
     }
 }
+
+#[cfg(test)]
+mod tests;

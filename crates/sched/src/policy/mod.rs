@@ -23,6 +23,8 @@
 //! [`fifo::Fifo`] is the reference: read it first. Write your own in any crate; `examples/my-policy` shows how.
 
 pub mod cfs;
+#[cfg(test)]
+mod drive;
 pub mod eevdf;
 pub mod fifo;
 
