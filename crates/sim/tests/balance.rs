@@ -80,7 +80,10 @@ fn cache_hot_tasks_are_refused() {
     };
     for name in ["linux-5.2", "linux-6.18"] {
         let ((gained_cold, hot_cold, _), (gained_hot, hot, failed)) = (gained(name, 1), gained(name, 1_000_000_000));
-        assert!(gained_cold >= 10 && hot_cold == 0, "{name}: nothing is hot: {gained_cold} taken, {hot_cold} of them hot");
+        assert!(
+            gained_cold >= 10 && hot_cold == 0,
+            "{name}: nothing is hot: {gained_cold} taken, {hot_cold} of them hot"
+        );
         assert_eq!(hot, gained_hot, "{name}: everything is hot");
         assert!(failed > hot, "{name}: a hot task is taken only after failures: {failed} failed, {hot} taken");
         assert!(gained_hot * 2 < gained_cold, "{name}: {gained_hot} taken hot, {gained_cold} cold");

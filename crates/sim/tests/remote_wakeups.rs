@@ -50,7 +50,10 @@ fn contention_collapses_and_run_time_stays() {
     assert!(contended > 500, "there is contention to begin with: {contended}");
     for name in ["linux-2.6.37-rowand", "linux-3.0"] {
         let (after, c, w) = measure(name);
-        println!("{name}: contended {contended} -> {c}, wait {wait} -> {w} ns, {} -> {} ns", before.virtual_ns, after.virtual_ns);
+        println!(
+            "{name}: contended {contended} -> {c}, wait {wait} -> {w} ns, {} -> {} ns",
+            before.virtual_ns, after.virtual_ns
+        );
         assert!(c * 10 < contended, "{name}: contended {contended} -> {c}");
         assert!(w * 5 < wait, "{name}: wait {wait} -> {w}");
         let change = after.virtual_ns as f64 / before.virtual_ns as f64 - 1.0;

@@ -68,7 +68,8 @@ fn a_batch_is_woken_last_in_first_out() {
     let p = preset(ROWAND);
     let (_, lines) = traced(machine("x86_64-2cpu"), p.policy, p.features, one_pipe(6), 8 * MS);
     let of = |l: &String, mark: &str| l.split(mark).nth(1).map(|rest| rest[..2].to_string());
-    let slept: Vec<String> = lines.iter().take_while(|l| !l.contains("wakes")).filter_map(|l| of(l, "cpu1  ")).collect();
+    let slept: Vec<String> =
+        lines.iter().take_while(|l| !l.contains("wakes")).filter_map(|l| of(l, "cpu1  ")).collect();
     let slept: Vec<String> = slept.into_iter().filter(|s| s.starts_with('r')).collect();
     let mut woken: Vec<String> = lines.iter().filter_map(|l| of(l, " wakes ")).filter(|w| w.starts_with('r')).collect();
     assert_eq!(slept.len(), 6, "they queued at the pipe in this order: {slept:?}");
