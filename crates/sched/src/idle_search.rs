@@ -145,9 +145,10 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             return cpu;
         }
         if self.features.sis_core
-            && let Some(cpu) = self.select_idle_core(p, target, affinity) {
-                return cpu;
-            }
+            && let Some(cpu) = self.select_idle_core(p, target, affinity)
+        {
+            return cpu;
+        }
         if let Some(cpu) = self.select_idle_cpu_5_2(p, target, affinity) {
             return cpu;
         }
@@ -275,10 +276,13 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         let llc = self.llc(target);
         let smt = self.topo.core_cpus(self.topo.core_of(target)).len() > 1;
         let mut idle_core = smt && p.load(&llc.has_idle_cores, Relaxed) != 0;
-        if smt && !idle_core && self.share_llc(prev, target)
-            && let Some(cpu) = self.select_idle_smt(p, prev, affinity) {
-                return cpu;
-            }
+        if smt
+            && !idle_core
+            && self.share_llc(prev, target)
+            && let Some(cpu) = self.select_idle_smt(p, prev, affinity)
+        {
+            return cpu;
+        }
         let mut nr = p.load(&llc.nr_idle_scan, Relaxed) + 1;
         if nr == 1 {
             // So busy a cache is unlikely to have an idle core either, whatever the flag says.

@@ -503,9 +503,10 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             self.idle_entered(p);
         }
         if why == Why::Exit
-            && let Some(task) = prev {
-                self.tasks.free(task);
-            }
+            && let Some(task) = prev
+        {
+            self.tasks.free(task);
+        }
         p.enter(before);
         next
     }

@@ -5,8 +5,8 @@ use crate::policy::Policy;
 use crate::rq_lock::{KernelLock, LockFactory};
 use crate::wake_list::{CallList, RowandList};
 use contend_platform::{Account, CpuId, Nanos, Platform, TaskId, Time};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Bit 0 of the resched word: reschedule soon (the bit [`contend_platform::SchedPlatform::idle`] watches).
 pub const NEED_RESCHED: u64 = 1;

@@ -119,10 +119,24 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             self.unlock(p, held);
             return reclaimed;
         }
+        self.wake_queued(p, &held, task);
+        self.unlock(p, held);
+        None
+    }
+
+    /// Wake a task that is on a locked run queue and whose state is RUNNING again. Returns whether it slept there, its
+    /// dequeue delayed.
+    fn wake_queued(&self, p: &P, held: &Held, task: TaskId) -> bool {
         let now = p.now();
-        let revived = self.with_task(p, &held, task, |rd, e| {
+        let pelt = self.pelt;
+        let revived = self.with_task(p, held, task, |rd, e| {
             if !e.delayed {
                 return false;
+            }
+            if pelt {
+                rd.update_averages(now);
+                e.load.update(now, 0);
+                e.util.update(now, 0);
             }
             e.delayed = false;
             self.policy.revive(&mut rd.pol, task, &mut e.pol, now);
@@ -133,14 +147,13 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             true
         });
         p.trace(SchedEvent::Wakeup { task, target: held.0, new: false });
-        if revived || p.load(&t.on_cpu, Relaxed) == 0 {
-            self.check_preempt(p, &held, task);
+        if revived || p.load(&self.task(task).on_cpu, Relaxed) == 0 {
+            self.check_preempt(p, held, task);
         }
         if revived {
-            self.publish(p, &held);
+            self.publish(p, held);
         }
-        self.unlock(p, held);
-        None
+        revived
     }
 
     /// May the wake-up be queued to `cpu`? (mechanisms B.3; `on_cpu`: asked for a wakee that still switches out there)
@@ -321,11 +334,10 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         let t = self.task(task);
         if p.load(&t.on_rq, Acquire) != 0 {
             p.store(&t.state, state::RUNNING, Release);
-            p.trace(SchedEvent::Wakeup { task, target: held.0, new: false });
-            self.check_preempt(p, &held, task);
-            self.publish(p, &held);
+            // Reported as "not woken", unless it did sleep (a delayed dequeue, which 2.6.37 did not have).
+            let slept = self.wake_queued(p, &held, task);
             self.unlock(p, held);
-            return false;
+            return slept;
         }
         let prev = held.0;
         let mut held = held;

@@ -238,6 +238,8 @@ pub struct Status {
 
 /// Events between two calls of the progress function.
 const EVENTS_PER_LOOK: u64 = 20_000;
+/// And the most virtual time: a CPU that computes on in place makes few events.
+const LOOK_EVERY: Nanos = 100_000_000;
 
 /// What to simulate.
 pub struct Setup {
@@ -350,9 +352,11 @@ impl<L: Policy> Host<L> {
         // Looking for stalls walks the task table: do it rarely.
         let mut next_look = self.limits.stall / 4;
         loop {
-            let stop = self.engine.run(&mut self.stacks, self.horizon, EVENTS_PER_LOOK);
+            let until = self.horizon.min(self.engine.settled_now().saturating_add(LOOK_EVERY));
+            let stop = self.engine.run(&mut self.stacks, until, EVENTS_PER_LOOK);
             match stop {
                 Stop::Asked => return Outcome::Finished,
+                Stop::Horizon if until < self.horizon => {}
                 Stop::Horizon => {
                     let stalled = self.stalled(self.horizon);
                     return stalled.map_or(Outcome::Horizon, Outcome::Stall);
@@ -388,16 +392,15 @@ impl<L: Policy> Host<L> {
             let task = TaskId(i as u32);
             let since = self.kernel.task(task).ent.observe(|e| e.waiting_since);
             if let Some(since) = since
-                && now.saturating_sub(since) > self.limits.stall {
-                    let mut text = String::new();
-                    self.os.identify(task, |id, name, _| {
-                        text = format!(
-                            "{name} (task {id}) has been runnable since {} ms and does not run",
-                            since / 1_000_000
-                        );
-                    });
-                    return Some(text);
-                }
+                && now.saturating_sub(since) > self.limits.stall
+            {
+                let mut text = String::new();
+                self.os.identify(task, |id, name, _| {
+                    text =
+                        format!("{name} (task {id}) has been runnable since {} ms and does not run", since / 1_000_000);
+                });
+                return Some(text);
+            }
         }
         None
     }
