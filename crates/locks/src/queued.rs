@@ -79,8 +79,7 @@ impl<P: Platform> Queued<P> {
             p.wait_until([&node.locked], None, |[locked]| locked == 1);
         }
         // Head of the queue: only the holder and a pending waiter are before me. Acquires the last release.
-        let [state] =
-            p.wait_until([&self.state], None, |[state]| state & HELD == 0).expect("waits without budget");
+        let [state] = p.wait_until([&self.state], None, |[state]| state & HELD == 0).expect("waits without budget");
         let last = state >> TAIL_SHIFT == id.link();
         if last && p.compare_exchange(&self.state, state, LOCKED, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
             self.pool.release(p, self.number);

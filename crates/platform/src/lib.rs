@@ -192,12 +192,7 @@ pub trait Platform {
     /// # Safety
     /// As for [`Platform::write`], for both; they are different cells.
     #[inline]
-    unsafe fn write2<A, B, R>(
-        &self,
-        a: &Self::Cell<A>,
-        b: &Self::Cell<B>,
-        f: impl FnOnce(&mut A, &mut B) -> R,
-    ) -> R {
+    unsafe fn write2<A, B, R>(&self, a: &Self::Cell<A>, b: &Self::Cell<B>, f: impl FnOnce(&mut A, &mut B) -> R) -> R {
         // SAFETY: passed on from the caller; nesting holds no platform operation inside `f`.
         unsafe { self.write(a, |a| self.write(b, |b| f(a, b))) }
     }

@@ -65,8 +65,8 @@ impl EventSink for Sink {
     }
     fn migrate(&mut self, now: Time, _: CpuId, _: Option<Who<'_>>, task: Who<'_>, _: CpuId, to: CpuId) {
         let mut w = self.0.borrow_mut();
-        if w.at.contains_key(&task.id) {
-            w.at.insert(task.id, to);
+        if let Some(at) = w.at.get_mut(&task.id) {
+            *at = to;
             w.look(now);
         }
     }
