@@ -17,8 +17,9 @@
 //!       └───────────────── put_prev(Sleep | Exit) ────────┘
 //! ```
 //!
-//! The mechanism verifies decisions: [`Policy::pick_next`] must name a task that is queued on this run queue and may
-//! run on its CPU; a violation ends the run as a policy error with the command that replays it.
+//! The mechanism verifies decisions: [`Policy::pick_next`] must name a task that is queued, awake, on this run queue (the
+//! mechanism queues tasks only where they may run), and nothing only if nobody is; a violation ends the run as a policy
+//! error.
 //!
 //! [`fifo::Fifo`] is the reference: read it first. Write your own in any crate; `examples/my-policy` shows how.
 
@@ -126,7 +127,7 @@ pub trait Policy: 'static {
         let _ = rq;
         0
     }
-    /// Queued tasks in the order in which load balancing should try to take them, into `into`, at most `max`.
+    /// Queued tasks that are awake, in the order in which load balancing should try to take them, into `into`, at most `max`.
     fn candidates(&self, rq: &Self::Rq, max: usize, into: &mut Vec<TaskId>);
     /// Does a hint make the task worth keeping (cache buddy)?
     fn is_buddy(&self, rq: &Self::Rq, task: TaskId) -> bool {

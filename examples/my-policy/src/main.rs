@@ -1,0 +1,46 @@
+//! Runs the policy and FIFO on the same workload and prints what each task got: `cargo run --release`.
+
+use contend_machine::Machine;
+use contend_sched::features::Features;
+use contend_sched::policy::{Policy, fifo::Fifo};
+use contend_sim::host::{Limits, RunResult, Setup, simulate_with};
+use contend_sim::program::{Cx, Op, Program, TaskSpec, Workload};
+use my_policy::WeightedRoundRobin;
+
+const MS: u64 = 1_000_000;
+
+/// Computes for ever.
+struct Hog;
+impl Program for Hog {
+    fn next(&mut self, _: &mut Cx<'_>) -> Op {
+        Op::Run(100 * MS)
+    }
+}
+
+/// Three hogs on one CPU, the last of them nice.
+fn workload() -> Workload {
+    let mut w = Workload { horizon: Some(3_000 * MS), ..Workload::default() };
+    for (i, nice) in [0, 0, 5].into_iter().enumerate() {
+        w.task(TaskSpec { nice, ..TaskSpec::new(format!("hog{i}"), Hog) });
+    }
+    w
+}
+
+fn run(policy: impl Policy) -> RunResult {
+    let machine = Machine::load("1c").expect("one core");
+    let limits = Limits::default();
+    let setup = Setup { machine, features: Features::default(), workload: workload(), seed: 1, limits };
+    simulate_with(policy, setup, None, &mut |_| true).expect("memory for a stack")
+}
+
+fn main() {
+    let fifo = run(Fifo::new(&Features { fifo_slice_ns: 8 * MS, ..Features::default() }));
+    let mine = run(WeightedRoundRobin { turn_ns: 8 * MS });
+    println!("CPU time in ms");
+    println!("task   nice  fifo  mine");
+    for (f, m) in std::iter::zip(&fifo.tasks, &mine.tasks) {
+        println!("{}  {:>4}  {:>4}  {:>4}", f.name, f.nice, f.run.sum_exec / MS, m.run.sum_exec / MS);
+    }
+    println!("fifo: {}, {} dispatches", fifo.outcome.name(), fifo.dispatches);
+    println!("mine: {}, {} dispatches", mine.outcome.name(), mine.dispatches);
+}
