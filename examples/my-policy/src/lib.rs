@@ -81,13 +81,7 @@ impl Policy for WeightedRoundRobin {
         Self::account(t, now);
         t.left == 0 && !rq.is_empty()
     }
-    fn wakeup_preempt(
-        &self,
-        _: &mut VecDeque<TaskId>,
-        _: (TaskId, &mut Turn),
-        _: (TaskId, &Turn),
-        _: Time,
-    ) -> bool {
+    fn wakeup_preempt(&self, _: &mut VecDeque<TaskId>, _: (TaskId, &mut Turn), _: (TaskId, &Turn), _: Time) -> bool {
         false
     }
     fn candidates(&self, rq: &VecDeque<TaskId>, max: usize, into: &mut Vec<TaskId>) {
