@@ -50,7 +50,13 @@ pub trait RawLock<P: Platform>: Sized {
 
     /// Take the lock; everything the last holder did is visible afterwards. Says whether it had to wait: what a lock
     /// statistic calls contended.
-    fn lock(&self, p: &P) -> bool;
+    #[inline]
+    fn lock(&self, p: &P) -> bool {
+        self.lock_with(p, || ())
+    }
+
+    /// Take the lock; `waits` is called once, when it is found taken and before the wait.
+    fn lock_with(&self, p: &P, waits: impl FnOnce()) -> bool;
 
     /// Take the lock if that is possible without waiting.
     fn try_lock(&self, p: &P) -> bool;

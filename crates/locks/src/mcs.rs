@@ -156,12 +156,13 @@ impl<P: Platform> RawLock<P> for Mcs<P> {
     }
 
     #[inline]
-    fn lock(&self, p: &P) -> bool {
+    fn lock_with(&self, p: &P, waits: impl FnOnce()) -> bool {
         let id = self.pool.claim(p, self.number);
         // Release publishes my node's initial state, acquire sees that of the predecessor, or the last unlock.
         let before = p.swap(&self.tail, id.link(), Ordering::AcqRel);
         let contended = before != 0;
         if contended {
+            waits();
             let prev = self.pool.get(NodeId::from_link(before));
             // Release: the holder stores to my `locked` once it sees the link, and must not be overtaken by its 0.
             p.store(&prev.next, id.link(), Ordering::Release);

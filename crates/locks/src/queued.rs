@@ -107,10 +107,11 @@ impl<P: Platform> RawLock<P> for Queued<P> {
     }
 
     #[inline]
-    fn lock(&self, p: &P) -> bool {
+    fn lock_with(&self, p: &P, waits: impl FnOnce()) -> bool {
         match p.compare_exchange(&self.state, 0, LOCKED, Ordering::Acquire, Ordering::Relaxed) {
             Ok(_) => false,
             Err(found) => {
+                waits();
                 self.contended(p, found);
                 true
             }

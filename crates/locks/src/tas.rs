@@ -37,13 +37,15 @@ impl<P: Platform> RawLock<P> for Tas<P> {
     }
 
     #[inline]
-    fn lock(&self, p: &P) -> bool {
-        let mut waited = false;
+    fn lock_with(&self, p: &P, waits: impl FnOnce()) -> bool {
+        let mut waits = Some(waits);
         while !self.try_lock(p) {
-            waited = true;
+            if let Some(waits) = waits.take() {
+                waits();
+            }
             p.wait_until([&self.held], None, |[held]| held == 0);
         }
-        waited
+        waits.is_none()
     }
 
     #[inline]

@@ -61,11 +61,12 @@ impl<P: Platform> RawLock<P> for Ticket<P> {
     }
 
     #[inline]
-    fn lock(&self, p: &P) -> bool {
+    fn lock_with(&self, p: &P, waits: impl FnOnce()) -> bool {
         // Acquire: when the lock is free, this is the access that sees the last release.
         let before = p.fetch_add(&self.state, ENTER, Ordering::Acquire);
         let contended = count(before) != 0;
         if contended {
+            waits();
             let ticket = owner(before).wrapping_add(count(before));
             // Acquires the release that served the ticket.
             p.wait_until([&self.state], None, |[state]| owner(state) == ticket);

@@ -55,6 +55,11 @@ impl Average {
     pub fn new(value: u64, at: Time) -> Self {
         Average { value: value << FRACTION, at }
     }
+    /// Is it up to date, as far as one step of time tells?
+    #[inline]
+    pub fn is_fresh(&self, now: Time) -> bool {
+        now.saturating_sub(self.at) < STEP_NS
+    }
     /// The input was `input` since the last update.
     #[inline]
     pub fn update(&mut self, now: Time, input: u64) {

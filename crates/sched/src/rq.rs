@@ -160,7 +160,11 @@ impl<L: Policy> RqData<L> {
         (self.curr.map_or(0, |t| u64::from(t.0) + 1) << 32) | u64::from(self.nr_running)
     }
     /// Bring the averages up to date; call before anything they depend on changes.
+    #[inline]
     pub fn update_averages(&mut self, now: Time) {
+        if self.load.is_fresh(now) && self.util.is_fresh(now) {
+            return;
+        }
         self.load.update(now, self.weight);
         self.util.update(now, if self.curr.is_some() { 1024 } else { 0 });
     }

@@ -105,16 +105,19 @@ impl<P: Platform> LockFactory<P> {
 }
 
 impl<P: Platform> KernelLock<P> {
-    /// Take the lock.
+    /// Take the lock. Waiting for it, and only that, is booked to the lock's account.
     #[inline]
     pub fn lock(&self, p: &P) {
-        let before = p.enter(self.account);
         let asked = p.now();
+        let mut before = None;
+        let waits = || before = Some(p.enter(self.account));
         let contended = match &self.algorithm {
-            Algorithm::Ticket(l) => l.lock(p),
-            Algorithm::Queued(l) => l.lock(p),
+            Algorithm::Ticket(l) => l.lock_with(p, waits),
+            Algorithm::Queued(l) => l.lock_with(p, waits),
         };
-        p.enter(before);
+        if let Some(before) = before {
+            p.enter(before);
+        }
         self.counters.taken(asked, p.now(), contended);
     }
     /// Take the lock if it is free.

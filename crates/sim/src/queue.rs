@@ -56,6 +56,18 @@ impl Tournament {
         self.nodes[1]
     }
 
+    /// The earliest key of all CPUs but this one.
+    #[inline]
+    pub fn others(&self, cpu: CpuId) -> u64 {
+        let mut i = self.leaves + cpu.index();
+        let mut winner = NO_KEY;
+        while i > 1 {
+            winner = winner.min(self.nodes[i ^ 1]);
+            i >>= 1;
+        }
+        winner
+    }
+
     /// This CPU's key.
     #[inline]
     pub fn get(&self, cpu: CpuId) -> u64 {
@@ -100,6 +112,8 @@ mod tests {
                 plain[cpu.index()] = k;
                 prop_assert_eq!(tree.root(), *plain.iter().min().expect("at least one CPU"));
                 prop_assert_eq!(tree.get(cpu), k);
+                let others = plain.iter().enumerate().filter(|(c, _)| *c != cpu.index()).map(|(_, k)| *k).min();
+                prop_assert_eq!(tree.others(cpu), others.unwrap_or(NO_KEY));
             }
         }
     }

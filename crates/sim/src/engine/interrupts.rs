@@ -19,7 +19,7 @@ impl Engine {
             return;
         }
         slot.set(at);
-        self.count(|n| n.ipis += 1);
+        self.ipis.set(self.ipis.get() + 1);
         self.irq_due(target, at);
     }
 
@@ -78,7 +78,7 @@ impl Engine {
         }
         found.timers = c.timers.borrow().peek().is_some_and(|Reverse((t, _, _))| *t <= now);
         self.recompute_irq(c);
-        self.count(|n| n.interrupts += 1);
+        self.interrupts.set(self.interrupts.get() + 1);
         self.owe(self.costs.irq);
         found
     }

@@ -20,7 +20,8 @@ impl Engine {
     fn book(&self, cpu: CpuId, account: Account, until: Time) {
         let c = self.cpu(cpu);
         let since = c.since.replace(until);
-        c.ledger.borrow_mut()[account as usize] += until - since;
+        let booked = &c.ledger[account as usize];
+        booked.set(booked.get() + until - since);
     }
 
     /// Book every CPU up to `end` and return the accounts, CPU by CPU. The sum is exactly CPUs x `end`.
@@ -30,14 +31,16 @@ impl Engine {
         let mut all = Vec::with_capacity(self.cpus.len());
         for (i, c) in self.cpus.iter().enumerate() {
             let cpu = CpuId(i as u16);
+            let mut l: [Nanos; Account::COUNT];
             if c.since.get() <= end {
                 self.book(cpu, c.account.get(), end);
+                l = std::array::from_fn(|i| c.ledger[i].get());
             } else {
                 // Debt booked past the end (at most DEBT_MAX) by an account change: take it back from that account.
                 let over = c.since.replace(end) - end;
-                take_back(&mut c.ledger.borrow_mut(), c.account.get(), over);
+                l = std::array::from_fn(|i| c.ledger[i].get());
+                take_back(&mut l, c.account.get(), over);
             }
-            let l = *c.ledger.borrow();
             assert_eq!(l.iter().sum::<Nanos>(), end, "{cpu:?}: the ledger does not add up");
             all.push(l);
         }

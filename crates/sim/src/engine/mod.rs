@@ -2,8 +2,7 @@
 //!
 //! Invariants:
 //!
-//! * One CPU runs at a time. While CPU c runs, its key is out of the queue and `limit` is the root, the earliest event
-//!   of anybody else; c may go on in place while its local time (`now` + `debt`) is below it.
+//! * One CPU runs at a time. While CPU c runs, `limit` is at most the earliest event of anybody else; c may go on in place while its local time (`now` + `debt`) is below it.
 //! * A suspended CPU is in one [`Mode`] and its key is the time at which that mode ends or can be interrupted.
 //! * No borrow of engine state is held across a suspension: every access is a short scope inside one method.
 //! * Every ns of every CPU is booked once: `since` is the time up to which the CPU's time has been booked.
@@ -58,7 +57,7 @@ struct Cpu {
     account: Cell<Account>,
     /// Time up to which this CPU's time is booked.
     since: Cell<Time>,
-    ledger: RefCell<[Nanos; Account::COUNT]>,
+    ledger: [Cell<Nanos>; Account::COUNT],
     /// Speed now, in 1/1024.
     speed: Cell<u64>,
     /// Busy threads of its core, itself included: the index of its speed.
@@ -139,10 +138,8 @@ pub struct Engine {
     costs: Costs,
     now: Cell<Time>,
     debt: Cell<Nanos>,
-    /// The running CPU may go on in place below this key: the root of the queue, or `cap`.
+    /// The running CPU may go on in place below this key: the earliest of the others, the horizon, [`IN_PLACE_MAX`].
     limit: Cell<u64>,
-    /// Bound on running in place: the horizon, and [`IN_PLACE_MAX`].
-    cap: Cell<u64>,
     current: Cell<CpuId>,
     queue: RefCell<Tournament>,
     lines: RefCell<Lines>,
@@ -156,7 +153,9 @@ pub struct Engine {
     stopping: Cell<bool>,
     /// Idle CPUs watch their need-resched flag (mwait or polling idle), so that a remote store wakes them.
     pub idle_polls: Cell<bool>,
-    counts: Cell<EngineCounts>,
+    events: Cell<u64>,
+    ipis: Cell<u64>,
+    interrupts: Cell<u64>,
     /// Times a task was given a CPU that ran something else before.
     pub dispatches: Cell<u64>,
     /// Hash over all dispatches.
@@ -198,7 +197,7 @@ impl Engine {
                 mode: Cell::new(Mode::Running),
                 account: Cell::new(Account::Switch),
                 since: Cell::new(0),
-                ledger: RefCell::new([0; Account::COUNT]),
+                ledger: std::array::from_fn(|_| Cell::new(0)),
                 speed: Cell::new(FULL_SPEED),
                 busy: Cell::new(1),
                 user_left: Cell::new(0),
@@ -220,7 +219,6 @@ impl Engine {
             now: Cell::new(0),
             debt: Cell::new(0),
             limit: Cell::new(NO_KEY),
-            cap: Cell::new(NO_KEY),
             current: Cell::new(CpuId(0)),
             resumed: Cell::new(0),
             rights: std::array::from_fn(|_| Cell::new(u64::MAX)),
@@ -229,7 +227,9 @@ impl Engine {
             seq: Cell::new(0),
             stopping: Cell::new(false),
             idle_polls: Cell::new(false),
-            counts: Cell::default(),
+            events: Cell::new(0),
+            ipis: Cell::new(0),
+            interrupts: Cell::new(0),
             task_work: RefCell::default(),
             dispatches: Cell::new(0),
             trace_hash: Cell::new(0),
@@ -295,17 +295,14 @@ impl Engine {
                 self.resumed.set(0);
                 self.rights.iter().for_each(|r| r.set(u64::MAX));
             }
-            {
-                let mut q = self.queue.borrow_mut();
-                q.set(cpu, NO_KEY);
-                let cap = horizon.saturating_add(1).min(time + IN_PLACE_MAX);
-                self.cap.set(key(cap, CpuId(0)));
-                self.limit.set(q.root().min(self.cap.get()));
-            }
+            // Its own key stays in the tree, out of date, until it suspends.
+            let cap = key(horizon.saturating_add(1).min(time + IN_PLACE_MAX), CpuId(0));
+            self.limit.set(self.queue.borrow().others(cpu).min(cap));
             match stacks.0[cpu.index()].resume(()) {
                 CoroutineResult::Yield(()) => {}
                 CoroutineResult::Return(()) => {
                     self.cpus[cpu.index()].mode.set(Mode::Kernel);
+                    self.queue.borrow_mut().set(cpu, NO_KEY);
                 }
             }
         }
@@ -347,7 +344,7 @@ impl Engine {
 
     /// Counters so far.
     pub fn counts(&self) -> EngineCounts {
-        self.counts.get()
+        EngineCounts { events: self.events.get(), ipis: self.ipis.get(), interrupts: self.interrupts.get() }
     }
 
     /// Line transfers so far by distance class.
@@ -360,12 +357,6 @@ impl Engine {
         &self.cpus[cpu.index()]
     }
 
-    fn count(&self, f: impl FnOnce(&mut EngineCounts)) {
-        let mut c = self.counts.get();
-        f(&mut c);
-        self.counts.set(c);
-    }
-
     // ---- time ------------------------------------------------------------------------------------------------
 
     /// Suspend the running CPU until `until`, in `mode`.
@@ -374,7 +365,7 @@ impl Engine {
         let c = self.cpu(cpu);
         c.mode.set(mode);
         self.queue.borrow_mut().set(cpu, until);
-        self.count(|n| n.events += 1);
+        self.events.set(self.events.get() + 1);
         let yielder = c.yielder.get();
         // SAFETY: `yielder` was stored by this CPU's coroutine when it started and lives on its stack until the coroutine
         // ends; `current` is `cpu`, so this code runs inside that very coroutine, which is what `suspend` requires.
@@ -431,10 +422,8 @@ impl Engine {
     #[inline]
     fn set_key(&self, cpu: CpuId, key: u64) {
         debug_assert_ne!(cpu, self.current.get());
-        let mut q = self.queue.borrow_mut();
-        q.set(cpu, key);
-        if !self.stopping.get() {
-            self.limit.set(q.root().min(self.cap.get()));
-        }
+        self.queue.borrow_mut().set(cpu, key);
+        // A key that moved to a later time leaves `limit` lower than need be: the running CPU gives way once too often.
+        self.limit.set(self.limit.get().min(key));
     }
 }
