@@ -156,7 +156,6 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             if next < p.load(&self.rq(cpu).next_balance, Relaxed) {
                 p.store(&self.rq(cpu).next_balance, next, Relaxed);
             }
-            self.nohz_next.fetch_min(next, Relaxed);
         }
         let first_cost = self.with_learned(p, cpu, |d| d.first().map_or(0, |d| d.max_newidle_lb_cost));
         let too_short = match era {
@@ -353,7 +352,8 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             }
             next = next.min(p.load(&rq.next_balance, Relaxed));
         }
-        // The next kick when the first of them is due; a CPU that idles later brings it forward.
+        // The next kick when the first of them is due. (A CPU that idles later does not bring it forward: that would make
+        // for kicks all the time.)
         if next != Time::MAX && next > self.nohz_next.load(Relaxed) {
             self.nohz_next.store(next, Relaxed);
         }
