@@ -26,13 +26,28 @@ pub enum Touch {
 
 #[derive(Clone, Debug)]
 struct LineState {
-    free_at: Time,
-    owner: u16,
+    /// Owner and kind of sharing in one word, so that the common question is one comparison: the owner's number, plus
+    /// [`SHARED`] if there are sharers, plus [`WATCHED`] if somebody sleeps on the line.
+    head: u32,
     /// Number of sharers in `inline`; the rest is in the spill bitset.
-    inline_len: u8,
-    watched: bool,
+    inline_len: u16,
     inline: [u16; INLINE],
     spill: u32,
+    free_at: Time,
+}
+
+/// Flag in [`LineState::head`]: others than the owner have a copy.
+const SHARED: u32 = 1 << 16;
+/// Flag: somebody sleeps on the line.
+const WATCHED: u32 = 1 << 17;
+
+impl LineState {
+    fn owner(&self) -> u16 {
+        self.head as u16
+    }
+    fn set_owner(&mut self, owner: u16) {
+        self.head = self.head & !0xffff | u32::from(owner);
+    }
 }
 
 /// Latencies in ns, resolved from the machine file.
@@ -90,12 +105,11 @@ impl Lines {
     /// A fresh line that nobody has touched.
     pub fn create(&mut self) -> u32 {
         self.lines.push(LineState {
-            free_at: 0,
-            owner: NOBODY,
+            head: u32::from(NOBODY),
             inline_len: 0,
-            watched: false,
             inline: [NOBODY; INLINE],
             spill: NO_SPILL,
+            free_at: 0,
         });
         u32::try_from(self.lines.len() - 1).expect("fewer than 2^32 lines")
     }
@@ -103,12 +117,18 @@ impl Lines {
     /// `cpu` touches `line` at `now`: moves the rights and tells the cost.
     #[inline]
     pub fn touch(&mut self, topo: &Topology, line: u32, cpu: CpuId, now: Time, how: Touch) -> Cost {
-        let l = &self.lines[line as usize];
-        let alone = l.inline_len == 0 && l.spill == NO_SPILL;
-        if l.owner == cpu.0 && (alone || how == Touch::Read) {
+        if self.holds(line, cpu, how) {
             return Cost::Hit(if how == Touch::Rmw { self.costs.atomic } else { self.costs.hit });
         }
         self.miss(topo, line, cpu, now, how)
+    }
+
+    /// Does the owner touch its line in a way that needs no transfer?
+    #[inline]
+    pub fn holds(&self, line: u32, cpu: CpuId, how: Touch) -> bool {
+        let head = self.lines[line as usize].head & !WATCHED;
+        let shared = if how == Touch::Read { SHARED } else { 0 };
+        head & !shared == u32::from(cpu.0)
     }
 
     fn miss(&mut self, topo: &Topology, line: u32, cpu: CpuId, now: Time, how: Touch) -> Cost {
@@ -128,10 +148,10 @@ impl Lines {
         let done = now.max(l.free_at) + latency;
         l.free_at = done;
         match how {
-            Touch::Read if l.owner == NOBODY => l.owner = me,
+            Touch::Read if l.owner() == NOBODY => l.set_owner(me),
             Touch::Read => self.add_sharer(line, me),
             Touch::Write | Touch::Rmw => {
-                l.owner = me;
+                l.head = l.head & WATCHED | u32::from(me);
                 l.inline_len = 0;
                 let spill = std::mem::replace(&mut l.spill, NO_SPILL);
                 if spill != NO_SPILL {
@@ -155,6 +175,7 @@ impl Lines {
 
     fn add_sharer(&mut self, line: u32, cpu: u16) {
         let l = &mut self.lines[line as usize];
+        l.head |= SHARED;
         if (l.inline_len as usize) < INLINE {
             l.inline[l.inline_len as usize] = cpu;
             l.inline_len += 1;
@@ -176,11 +197,11 @@ impl Lines {
     /// Who answers a load: the owner (it wrote last, or fetched first). `None`: memory.
     fn supplier(&self, topo: &Topology, line: u32, cpu: CpuId) -> Option<usize> {
         let l = &self.lines[line as usize];
-        if l.owner == NOBODY {
+        if l.owner() == NOBODY {
             return None;
         }
         // The nearest of the owner and the inline sharers: a cache in the same LLC answers before a remote one.
-        let mut best = topo.distance(cpu, CpuId(l.owner));
+        let mut best = topo.distance(cpu, CpuId(l.owner()));
         for &s in &l.inline[..l.inline_len as usize] {
             best = best.min(topo.distance(cpu, CpuId(s)));
         }
@@ -196,7 +217,7 @@ impl Lines {
                 worst = worst.max(Some(topo.distance(cpu, CpuId(c))));
             }
         };
-        see(l.owner);
+        see(l.owner());
         l.inline[..l.inline_len as usize].iter().for_each(|&c| see(c));
         if l.spill != NO_SPILL {
             for (i, &word) in self.spill_words(l.spill).iter().enumerate() {
@@ -212,14 +233,14 @@ impl Lines {
 
     /// `cpu` goes to sleep on the line.
     pub fn watch(&mut self, line: u32, cpu: CpuId) {
-        self.lines[line as usize].watched = true;
+        self.lines[line as usize].head |= WATCHED;
         self.watchers.entry(line).or_default().push(cpu);
     }
 
     /// Does somebody sleep on the line?
     #[inline]
     pub fn is_watched(&self, line: u32) -> bool {
-        self.lines[line as usize].watched
+        self.lines[line as usize].head & WATCHED != 0
     }
 
     /// Remove `cpu` from the line's sleepers (it stopped waiting).
@@ -227,7 +248,7 @@ impl Lines {
         if let Some(list) = self.watchers.get_mut(&line) {
             list.retain(|c| *c != cpu);
             if list.is_empty() {
-                self.lines[line as usize].watched = false;
+                self.lines[line as usize].head &= !WATCHED;
                 self.watchers.remove(&line);
             }
         }
@@ -235,7 +256,7 @@ impl Lines {
 
     /// Take everybody who sleeps on the line, in order of arrival.
     pub fn take_watchers(&mut self, line: u32) -> Vec<CpuId> {
-        self.lines[line as usize].watched = false;
+        self.lines[line as usize].head &= !WATCHED;
         self.watchers.remove(&line).unwrap_or_default()
     }
 }

@@ -39,6 +39,18 @@ impl Engine {
     }
 
     fn touch_line(&self, line: u32, how: Touch) {
+        if !self.lines.borrow().holds(line, self.current.get(), how) {
+            return self.transfer(line, how);
+        }
+        let cost = if how == Touch::Rmw { self.costs.atomic } else { self.costs.hit };
+        self.debt.set(self.debt.get() + cost);
+        let right = Self::right(self.resumed.get(), line);
+        self.rights[line as usize % RIGHTS].set(if how == Touch::Read { right - 1 } else { right });
+    }
+
+    /// The line must move, or is shared. No right is noted: a transfer may let others run.
+    #[cold]
+    fn transfer(&self, line: u32, how: Touch) {
         let cost = {
             let mut lines = self.lines.borrow_mut();
             lines.touch(&self.machine.topology, line, self.current.get(), self.now(), how)
@@ -46,11 +58,6 @@ impl Engine {
         match cost {
             Cost::Hit(ns) => self.debt.set(self.debt.get() + ns),
             Cost::Until(time) => self.advance_to(time),
-        }
-        // After a transfer that let others run the right may be gone again: then nothing is noted.
-        let right = Self::right(self.resumed.get(), line);
-        if !matches!(cost, Cost::Until(_)) {
-            self.rights[line as usize % RIGHTS].set(if how == Touch::Read { right - 1 } else { right });
         }
     }
 
