@@ -219,18 +219,13 @@ impl Os {
 
     /// Ask the program what it does next.
     fn next_op(&self, p: &Sim, task: TaskId) -> Op {
-        let (mut program, mut rng) =
-            self.with(task, |t| (t.program.take().expect("a program runs once at a time"), t.rng.clone()));
-        let op = {
-            let mut metrics = self.metrics.borrow_mut();
-            let mut cx = Cx { now: p.now(), task, cpu: p.cpu(), rng: &mut rng, metrics: &mut *metrics };
-            program.next(&mut cx)
-        };
+        let (now, cpu) = (p.now(), p.cpu());
+        // A program sees nothing of the kernel but this context: the borrows end before anything else can run.
+        let mut metrics = self.metrics.borrow_mut();
         self.with(task, |t| {
-            t.program = Some(program);
-            t.rng = rng;
-        });
-        op
+            let mut cx = Cx { now, task, cpu, rng: &mut t.rng, metrics: &mut *metrics };
+            t.program.as_mut().expect("a living task has its program").next(&mut cx)
+        })
     }
 
     /// Begin an operation.
