@@ -210,8 +210,10 @@ impl WorkloadSpec {
         }
         let Some(mut spec) = kind.get_ref().as_str().and_then(Self::default_of) else {
             let close = error::close_to(kind.get_ref().as_str().unwrap_or(""), &kinds);
-            let right = if close.is_empty() { kinds.join(", ") } else { format!("{}?", close.join(" or ")) };
-            let problem = SpecProblem::Value { found: shown(kind.get_ref()), right: format!("one of {right}") };
+            let meant =
+                if close.is_empty() { String::new() } else { format!("; did you mean {}?", close.join(" or ")) };
+            let right = format!("one of {}{meant}", kinds.join(", "));
+            let problem = SpecProblem::Value { found: shown(kind.get_ref()), right };
             return Err(error(kind.span(), "kind", problem));
         };
         // In the order of the file: the first error is the topmost.

@@ -26,7 +26,9 @@ fn every_message() {
     let (said, _) = error("[workload]\ngroups = 3");
     assert!(said.starts_with("workload.kind: missing; write kind = one of hackbench, schbench"), "{said}");
     let t = "[workload]\nkind = \"hackbenhc\"";
-    says(t, "workload.kind: found \"hackbenhc\"; should be one of hackbench?", "\"hackbenhc\"");
+    let kinds = "hackbench, schbench, ping-pong, periodic, mmc, lock-loop, hogs, rt-app, recording, mix";
+    let message = format!("workload.kind: found \"hackbenhc\"; should be one of {kinds}; did you mean hackbench?");
+    says(t, &message, "\"hackbenhc\"");
     let t = "[workload]\nkind = \"hackbench\"\ngruops = 3";
     says(t, "workload.gruops: unknown key; did you mean groups?", "gruops");
     let t = "[workload]\nkind = \"hackbench\"\nzzzzzzzz = 3";
