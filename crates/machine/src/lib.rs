@@ -179,13 +179,13 @@ fn looks_synthetic(what: &str) -> bool {
 }
 
 /// The names closest to `name`, if any is close: at most a third of its letters differ, or one contains the other.
-pub(crate) fn close_to<'a>(name: &str, all: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+pub fn close_to<'a>(name: &str, all: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     if name.len() > 100 {
         return Vec::new();
     }
     let mut close: Vec<(usize, &str)> = all
         .filter_map(|other| {
-            let d = edits(name, other);
+            let d = strsim::levenshtein(name, other);
             let part = name.len() >= 3 && (other.contains(name) || name.contains(other));
             (part || d * 3 <= name.chars().count().max(3)).then_some((d, other))
         })
@@ -193,20 +193,4 @@ pub(crate) fn close_to<'a>(name: &str, all: impl Iterator<Item = &'a str>) -> Ve
     close.sort();
     close.truncate(3);
     close.into_iter().map(|(_, other)| other).collect()
-}
-
-/// Levenshtein distance.
-fn edits(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, ca) in a.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, cb) in b.iter().enumerate() {
-            let change = diagonal + usize::from(ca != *cb);
-            diagonal = row[j + 1];
-            row[j + 1] = change.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
 }

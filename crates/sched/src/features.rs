@@ -194,27 +194,11 @@ macro_rules! features {
 
 /// What to say of an unknown key.
 fn unknown(key: &str, known: &[&str]) -> String {
-    let near = known.iter().min_by_key(|k| distance(k, key));
+    let near = known.iter().min_by_key(|k| strsim::levenshtein(k, key));
     match near {
-        Some(n) if distance(n, key) <= 3 => format!("no such feature; did you mean `{n}`?"),
+        Some(n) if strsim::levenshtein(n, key) <= 3 => format!("no such feature; did you mean `{n}`?"),
         _ => "no such feature; `contend list features` lists them".into(),
     }
-}
-
-/// Levenshtein distance.
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, ca) in a.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, cb) in b.iter().enumerate() {
-            let next = (diagonal + usize::from(ca != *cb)).min(row[j] + 1).min(row[j + 1] + 1);
-            diagonal = row[j + 1];
-            row[j + 1] = next;
-        }
-    }
-    row[b.len()]
 }
 
 features! {

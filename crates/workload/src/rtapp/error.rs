@@ -109,26 +109,11 @@ impl fmt::Display for RtAppError {
 
 impl std::error::Error for RtAppError {}
 
-/// Damerau-free edit distance, for "nearest valid key". Keys are short; longer input is cut at 32 bytes.
-fn distance(a: &str, b: &str) -> usize {
-    let (a, b): (Vec<char>, Vec<char>) = (a.chars().take(32).collect(), b.chars().take(32).collect());
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.iter().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.iter().enumerate() {
-            let up = row[j + 1];
-            row[j + 1] = if x == y { diagonal } else { 1 + diagonal.min(up).min(row[j]) };
-            diagonal = up;
-        }
-    }
-    row[b.len()]
-}
-
 /// "nearest valid key: ..." or, where nothing is near, the list of all of them.
 pub(super) fn nearest<'a>(found: &str, valid: impl Iterator<Item = &'a str> + Clone) -> String {
-    let lower = found.to_lowercase();
-    let best = valid.clone().map(|v| (distance(&lower, &v.to_lowercase()), v)).min();
+    // Keys are short; whatever is longer is near none of them.
+    let lower: String = found.to_lowercase().chars().take(32).collect();
+    let best = valid.clone().map(|v| (strsim::levenshtein(&lower, &v.to_lowercase()), v)).min();
     match best {
         Some((d, v)) if d <= 2.max(v.len() / 3) && d < v.len().max(lower.len()) => {
             format!("nearest valid: \"{v}\"")

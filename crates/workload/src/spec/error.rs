@@ -87,34 +87,5 @@ pub enum WorkloadError {
 
 /// The names closest to `name`, if any is close: at most a third of its letters differ, or one contains the other.
 pub(crate) fn close_to(name: &str, all: &[String]) -> Vec<String> {
-    if name.len() > 100 {
-        return Vec::new();
-    }
-    let mut close: Vec<(usize, &String)> = all
-        .iter()
-        .filter_map(|other| {
-            let d = edits(name, other);
-            let part = name.len() >= 3 && (other.contains(name) || name.contains(other.as_str()));
-            (part || d * 3 <= name.chars().count().max(3)).then_some((d, other))
-        })
-        .collect();
-    close.sort();
-    close.truncate(3);
-    close.into_iter().map(|(_, other)| other.clone()).collect()
-}
-
-/// Levenshtein distance.
-fn edits(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, ca) in a.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, cb) in b.iter().enumerate() {
-            let change = diagonal + usize::from(ca != *cb);
-            diagonal = row[j + 1];
-            row[j + 1] = change.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
+    contend_machine::close_to(name, all.iter().map(String::as_str)).into_iter().map(String::from).collect()
 }
