@@ -573,7 +573,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             delayed
         });
         if !stays {
-            p.store(&t.on_rq, 0, Release);
+            wake_protocol::leave_queue(p, t.words());
         }
         stays
     }
@@ -605,7 +605,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
                         e.queued_on = None;
                         rd.nr_queued -= 1;
                     });
-                    p.store(&self.task(task).on_rq, 0, Release);
+                    wake_protocol::leave_queue(p, self.task(task).words());
                 }
             }
         }
