@@ -74,6 +74,11 @@ SCENARIOS = [
         "x.toml:3: horizon_ns: found 5; should be left out: horizon_s is given too",
     ),
     (
+        "warmup",
+        f'machine = "4c"\nhorizon_s = 1\nwarmup_s = 2\n{WORKLOAD}',
+        "x.toml: warmup_s: found 2 s with a horizon of 1 s; should be before the horizon",
+    ),
+    (
         "negative-horizon",
         f'machine = "4c"\nhorizon_s = -1\n{WORKLOAD}',
         "x.toml:2: horizon_s: found -1; should be a number of seconds above 0, at most 1,000,000",

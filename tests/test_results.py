@@ -56,6 +56,17 @@ def test_a_stored_scenario_makes_the_same_bytes(small: Path, tmp_path: Path, opt
     assert tree(tmp_path / "a") == tree(tmp_path / "b") == tree(tmp_path / "c")
 
 
+def test_what_programs_report_in_the_warm_up_does_not_count(tmp_path: Path) -> None:
+    load = {"kind": "ping-pong", "round_trips": 10**9}
+    whole = package.run({"machine": "2c", "horizon_s": 0.02, "workload": load}, out=tmp_path / "whole")
+    late = package.run({"machine": "2c", "horizon_s": 0.02, "warmup_s": 0.015, "workload": load}, out=tmp_path / "late")
+    all_, counted = (r.summary["metrics"]["counts"]["round_trips"] for r in (whole, late))
+    assert late.summary["trace_hash"] == whole.summary["trace_hash"]
+    assert 0.2 < counted["count"] / all_["count"] < 0.3
+    assert counted["per_s"] == pytest.approx(counted["count"] / 0.005)
+    assert package.run(tmp_path / "late").summary["metrics"] == late.summary["metrics"]
+
+
 def test_inputs_are_stored_with_the_result(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     file = tmp_path / "in" / "two.json"

@@ -248,7 +248,7 @@ pub(crate) fn summarise(
         Ordered(counts.iter().enumerate().map(|(d, n)| (topo.distance_name(d).to_string(), *n)).collect())
     };
     let virtual_s = seconds(r.virtual_ns);
-    let rate = |count: u64| Rate { count, per_s: if r.virtual_ns == 0 { 0.0 } else { count as f64 / virtual_s } };
+    let rate = |count: u64| Rate { count, per_s: per_s(plan, r, count) };
     let mut used: Vec<&LockReport> = r.locks.iter().filter(|l| l.stats.acquisitions > 0).collect();
     let locks_used = used.len() as u64;
     // Stable: locks of equal waits stay in the order of the run.
@@ -323,7 +323,8 @@ pub(crate) fn summarise(
 pub const TABLES: &[&str] = &["tasks", "cpus", "domains", "locks", "ledger", "latency", "metrics", "distances"];
 
 fn tables(plan: &Plan, r: &RunResult) -> Vec<(&'static str, Vec<u8>)> {
-    let all = [tasks(r), cpus(plan, r), domains(r), locks(r), ledger(r), latency(r), metrics(r), distances(plan, r)];
+    let all =
+        [tasks(r), cpus(plan, r), domains(r), locks(r), ledger(r), latency(r), metrics(plan, r), distances(plan, r)];
     std::iter::zip(TABLES.iter().copied(), all.map(Table::into_ipc)).collect()
 }
 
@@ -443,13 +444,18 @@ fn latency(r: &RunResult) -> Table {
         .u64("count", rows().map(|r| r.3))
 }
 
-fn metrics(r: &RunResult) -> Table {
+/// A program's count over the virtual time in which it counted.
+fn per_s(plan: &Plan, r: &RunResult, count: u64) -> f64 {
+    let counted = r.virtual_ns.saturating_sub(plan.warmup_ns);
+    if counted == 0 { 0.0 } else { count as f64 / seconds(counted) }
+}
+
+fn metrics(plan: &Plan, r: &RunResult) -> Table {
     let m = || r.metrics.counts.iter();
-    let virtual_s = seconds(r.virtual_ns.max(1));
     Table::default()
         .words("name", m().map(|(name, _)| *name))
         .u64("count", m().map(|(_, n)| *n))
-        .f64("per_s", m().map(|(_, n)| *n as f64 / virtual_s))
+        .f64("per_s", m().map(|(_, n)| per_s(plan, r, *n)))
 }
 
 fn distances(plan: &Plan, r: &RunResult) -> Table {

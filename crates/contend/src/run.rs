@@ -47,7 +47,8 @@ pub fn run(plan: &Plan, options: RunOptions<'_>) -> Result<Output, RunError> {
         .map_err(|e| plan.workload_error(e))?;
     let inputs = inputs.into_inner();
 
-    let limits = Limits { horizon: plan.horizon_ns.unwrap_or(HORIZON_NS_MAX), stall: plan.stall_ns };
+    let limits =
+        Limits { horizon: plan.horizon_ns.unwrap_or(HORIZON_NS_MAX), stall: plan.stall_ns, warmup: plan.warmup_ns };
     let mut trace = None;
     let mut sink: Option<Box<dyn EventSink>> = None;
     if let Some(path) = options.trace {

@@ -5,6 +5,7 @@
 //! policy = "linux-6.18"               # a preset; `contend list presets`
 //! seed = 1
 //! horizon_s = 20                      # optional: the run ends here even if tasks live
+//! warmup_s = 1                        # optional: what programs report before does not count
 //!
 //! [set]                               # optional: features, and costs of the machine
 //! wake_path = "remote-lock"
@@ -49,7 +50,8 @@ const SECONDS_MAX: f64 = 1e6;
 /// Bound on the wait of a runnable task, unless the scenario says another.
 const STALL_NS_DEFAULT: u64 = 30_000_000_000;
 
-const KEYS: &[&str] = &["machine", "policy", "seed", "horizon_s", "horizon_ns", "stall_s", "set", "workload"];
+const KEYS: &[&str] =
+    &["machine", "policy", "seed", "horizon_s", "horizon_ns", "warmup_s", "stall_s", "set", "workload"];
 
 /// A value and where it was given.
 #[derive(Clone, Debug)]
@@ -68,6 +70,7 @@ pub struct Scenario {
     policy: Given<String>,
     seed: u64,
     horizon_ns: Option<u64>,
+    warmup_ns: u64,
     stall_ns: u64,
     set: BTreeMap<String, Given<String>>,
     workload: Option<WorkloadSpec>,
@@ -90,6 +93,8 @@ pub struct Plan {
     pub seed: u64,
     /// End of the run, in ns.
     pub horizon_ns: Option<u64>,
+    /// What programs report before this time does not count, in ns.
+    pub warmup_ns: u64,
     /// A runnable task that waits longer is a stall, in ns.
     pub stall_ns: u64,
     /// Overrides of machine costs, without the leading `machine.`.
@@ -118,6 +123,7 @@ impl Scenario {
             policy: Given { at, value: POLICY_DEFAULT.into() },
             seed: SEED_DEFAULT,
             horizon_ns: None,
+            warmup_ns: 0,
             stall_ns: STALL_NS_DEFAULT,
             set: BTreeMap::new(),
             workload: None,
@@ -266,6 +272,11 @@ impl Scenario {
             let right = "write a table [workload] with kind = \"...\"; `contend list workloads` lists them".into();
             return Err(ScenarioError::MissingKey { at, right });
         };
+        if let Some(horizon) = self.horizon_ns.filter(|h| *h <= self.warmup_ns) {
+            let at = At { file: self.file.clone(), line: 0, key: "warmup_s".into() };
+            let found = format!("{} s with a horizon of {} s", self.warmup_ns as f64 / 1e9, horizon as f64 / 1e9);
+            return Err(ScenarioError::Value { at, found, right: "before the horizon".into() });
+        }
         let machine_error = |source| ScenarioError::Machine { at: machine.at.clone(), source: Box::new(source) };
         let path = if machine.value.ends_with(".toml") && !is_shipped(&machine.value) {
             self.base.join(&machine.value).to_string_lossy().into_owned()
@@ -318,6 +329,7 @@ impl Scenario {
             features,
             seed: self.seed,
             horizon_ns: self.horizon_ns,
+            warmup_ns: self.warmup_ns,
             stall_ns: self.stall_ns,
             machine_set,
             workload: workload.clone(),
@@ -524,6 +536,9 @@ impl Source<'_> {
             }
             (None, None) => {}
         }
+        if let Some(v) = root.get("warmup_s") {
+            s.warmup_ns = self.seconds(v, "warmup_s")?;
+        }
         if let Some(v) = root.get("stall_s") {
             s.stall_ns = self.seconds(v, "stall_s")?;
         }
@@ -625,13 +640,16 @@ impl Plan {
         let mut time = |key: &str, ns: u64| {
             if ns.is_multiple_of(1_000_000_000) {
                 text += &format!("{key}_s = {}\n", ns / 1_000_000_000);
-            } else if key == "stall" {
+            } else if key != "horizon" {
                 text += &format!("{key}_s = {:?}\n", ns as f64 / 1e9);
             } else {
                 text += &format!("{key}_ns = {ns}\n");
             }
         };
         self.horizon_ns.into_iter().for_each(|ns| time("horizon", ns));
+        if self.warmup_ns > 0 {
+            time("warmup", self.warmup_ns);
+        }
         if self.stall_ns != STALL_NS_DEFAULT {
             time("stall", self.stall_ns);
         }

@@ -79,11 +79,13 @@ pub struct Limits {
     pub horizon: Time,
     /// A runnable task that does not run for this long is a stall.
     pub stall: Nanos,
+    /// What programs report before this time does not count.
+    pub warmup: Time,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Limits { horizon: NEVER, stall: 30_000_000_000 }
+        Limits { horizon: NEVER, stall: 30_000_000_000, warmup: 0 }
     }
 }
 
@@ -313,7 +315,7 @@ impl<L: Policy> Host<L> {
         let sim = Sim::new(Rc::clone(&engine), trace.clone().map(|t| t as Rc<dyn TraceHook>));
         let kernel = Rc::new(Kernel::new(&sim, topo, features, policy, tick));
         let horizon = workload.horizon.unwrap_or(NEVER).min(limits.horizon);
-        let os = Rc::new(Os::new(&sim, &kernel, &mut workload, seed));
+        let os = Rc::new(Os::new(&sim, &kernel, &mut workload, seed, limits.warmup));
         if let Some(t) = &trace {
             *t.os.borrow_mut() = Some(Rc::clone(&os));
         }

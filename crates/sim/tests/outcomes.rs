@@ -82,7 +82,7 @@ fn stall_names_the_starved_task() {
     for name in ["greedy", "starved"] {
         w.task(TaskSpec { affinity: Some(cpus(&[1])), ..hog(name, 20_000 * MS) });
     }
-    let limits = Limits { horizon: 60_000 * MS, stall: 1000 * MS };
+    let limits = Limits { horizon: 60_000 * MS, stall: 1000 * MS, ..Limits::default() };
     let p = preset("fifo");
     let setup = Setup { machine: machine("2c"), features: p.features, workload: w, seed: 1, limits };
     let r = simulate(p.policy, setup, None, &mut |_| true).expect("stacks");

@@ -113,6 +113,14 @@ impl Metrics for MetricStore {
     }
 }
 
+/// Where programs report to during the warm-up.
+struct Unheard;
+
+impl Metrics for Unheard {
+    fn count(&mut self, _: &'static str, _: u64) {}
+    fn latency(&mut self, _: &'static str, _: Nanos) {}
+}
+
 /// The kernel around the scheduler.
 pub struct Os {
     objects: Vec<Object>,
@@ -124,6 +132,8 @@ pub struct Os {
     foreground: Cell<u64>,
     alive: Cell<u64>,
     seed: u64,
+    /// End of the warm-up.
+    warmup: Time,
     /// Samples of the programs.
     pub metrics: RefCell<MetricStore>,
     initial: RefCell<Vec<TaskSpec>>,
@@ -134,7 +144,7 @@ const REPORT_MAX: usize = 1 << 20;
 
 impl Os {
     /// A kernel for `workload`; its tasks start when CPU 0 calls [`Os::start`].
-    pub fn new<L: Policy>(p: &Sim, kernel: &Kernel<Sim, L>, workload: &mut Workload, seed: u64) -> Self {
+    pub fn new<L: Policy>(p: &Sim, kernel: &Kernel<Sim, L>, workload: &mut Workload, seed: u64, warmup: Time) -> Self {
         let objects = workload.objects.iter().map(|o| Object::new(p, kernel, o)).collect();
         let initial = std::mem::take(&mut workload.tasks);
         let foreground = initial.iter().filter(|t| !t.background).count() as u64;
@@ -147,6 +157,7 @@ impl Os {
             foreground: Cell::new(foreground),
             alive: Cell::new(0),
             seed,
+            warmup,
             metrics: RefCell::default(),
             initial: RefCell::new(initial),
         }
@@ -223,7 +234,8 @@ impl Os {
         // A program sees nothing of the kernel but this context: the borrows end before anything else can run.
         let mut metrics = self.metrics.borrow_mut();
         self.with(task, |t| {
-            let mut cx = Cx { now, task, cpu, rng: &mut t.rng, metrics: &mut *metrics };
+            let metrics: &mut dyn Metrics = if now < self.warmup { &mut Unheard } else { &mut *metrics };
+            let mut cx = Cx { now, task, cpu, rng: &mut t.rng, metrics };
             t.program.as_mut().expect("a living task has its program").next(&mut cx)
         })
     }
