@@ -70,6 +70,34 @@ fn schbench_measures_every_request() {
 }
 
 #[test]
+fn uperf_counts_every_message_that_arrives() {
+    for preset in ["linux-2.6.37", "linux-5.2", "linux-6.18"] {
+        let sets = [("threads", "5"), ("work_ns", "700"), ("duration_ms", "20")];
+        let r = run("2n2c", preset, &spec("uperf", &sets));
+        assert_eq!(r.outcome, Outcome::Horizon);
+        let (messages, trips) = (r.metrics.counts["messages"], r.metrics.latencies["round_trip"].histogram.len());
+        // A round trip is two messages; one of them may be under way for each of the 5 pairs.
+        assert!((2 * trips..=2 * trips + 5).contains(&messages) && trips > 1000, "{messages} for {trips}");
+        // A message is worked for before it is sent: a task may have done so, or be at it.
+        let work = 700 * messages;
+        assert!((work - 700 * 5..=work + 700 * 10).contains(&user_ns(&r)), "{} for {work}", user_ns(&r));
+        assert!(r.metrics.latencies["round_trip"].histogram.min() >= 1400);
+    }
+}
+
+#[test]
+fn tbench_moves_the_payload_of_its_mix() {
+    let r = run("2n2c", "linux-5.2", &spec("tbench", &[("clients", "6"), ("duration_ms", "100")]));
+    let (ops, bytes) = (r.metrics.counts["ops"], r.metrics.counts["bytes"]);
+    assert_eq!(ops, r.metrics.latencies["op"].histogram.len());
+    // 307.8 MB/s for 1,000 s in 56.7 million operations, in the run that the mix is taken from.
+    let mean = bytes as f64 / ops as f64 / (307_799e6 / 56_721_024.0);
+    assert!(ops > 5000 && (0.9..1.1).contains(&mean), "{mean} of {ops}");
+    let work = 2 * 2000 * ops;
+    assert!((work..work + 6 * 4000).contains(&user_ns(&r)), "{} for {work}", user_ns(&r));
+}
+
+#[test]
 fn periodic_tasks_keep_their_periods() {
     let sets =
         [("tasks", "4"), ("run_us", "1000"), ("sleep_us", "1000"), ("sleep_steps", "1"), ("duration_ms", "1000")];
@@ -114,6 +142,8 @@ fn equal_seeds_give_equal_runs() {
         spec("lock-loop", &[("duration_ms", "20")]),
         spec("hogs", &[("tasks", "5"), ("duration_ms", "100")]),
         spec("recording", &[("file", recording)]),
+        spec("uperf", &[("threads", "9"), ("duration_ms", "5")]),
+        spec("tbench", &[("clients", "9"), ("duration_ms", "5")]),
     ];
     let machine = || Machine::load("1n1l4c2t").expect("a machine");
     for s in &all {
@@ -121,5 +151,7 @@ fn equal_seeds_give_equal_runs() {
         assert_eq!(hash(1), hash(1), "{}", s.kind());
     }
     let random = |seed| run_on(machine(), "linux-6.18", &all[4], seed).trace_hash;
+    assert_ne!(random(1), random(2));
+    let random = |seed| run_on(machine(), "linux-5.2", all.last().expect("some"), seed).metrics.counts.clone();
     assert_ne!(random(1), random(2));
 }

@@ -8,9 +8,12 @@ mod hackbench;
 mod hogs;
 mod lock_loop;
 mod mmc;
+mod netbench;
 mod periodic;
 mod ping_pong;
 mod schbench;
+mod tbench;
+mod uperf;
 
 pub use hackbench::{Hackbench, Transport};
 pub use hogs::Hogs;
@@ -19,6 +22,8 @@ pub use mmc::Mmc;
 pub use periodic::Periodic;
 pub use ping_pong::{Channel, Pin, PingPong};
 pub use schbench::Schbench;
+pub use tbench::Tbench;
+pub use uperf::Uperf;
 
 use contend_platform::Nanos;
 use fixedbitset::FixedBitSet;
@@ -32,6 +37,8 @@ pub(crate) const STEP_US_MAX: u64 = 100_000_000;
 
 /// Buffer of a pipe, from pipe(7): 16 pages of 4 KiB.
 pub(crate) const PIPE_BYTES: u32 = 65_536;
+/// Buffer of a TCP connection: the limit to which the kernel tunes it by itself, from tcp(7): 4 MiB.
+pub(crate) const TCP_BYTES: u32 = 4_194_304;
 
 /// Just this CPU.
 pub(crate) fn only(cpu: usize, nr_cpus: usize) -> FixedBitSet {

@@ -33,7 +33,7 @@ use toml::Spanned;
 use toml::de::DeValue;
 use value::{Bad, shown};
 
-use crate::programs::{Hackbench, Hogs, LockLoop, Mmc, Periodic, PingPong, Schbench};
+use crate::programs::{Hackbench, Hogs, LockLoop, Mmc, Periodic, PingPong, Schbench, Tbench, Uperf};
 use crate::recording::{RecordingReport, RecordingSpec};
 
 /// Most tasks of a workload.
@@ -168,6 +168,8 @@ kinds! {
     Mmc(Mmc),
     LockLoop(LockLoop),
     Hogs(Hogs),
+    Uperf(Uperf),
+    Tbench(Tbench),
     RtApp(RtAppFile),
     Recording(RecordingSpec)
 }
@@ -354,6 +356,8 @@ impl WorkloadSpec {
             WorkloadSpec::Mmc(s) => s.tasks(),
             WorkloadSpec::LockLoop(s) => s.tasks(),
             WorkloadSpec::Hogs(s) => s.tasks(),
+            WorkloadSpec::Uperf(s) => s.tasks(),
+            WorkloadSpec::Tbench(s) => s.tasks(),
             WorkloadSpec::RtApp(_) | WorkloadSpec::Recording(_) => 0,
             WorkloadSpec::Mix(m) => m.parts.iter().map(Self::tasks).sum(),
         }
@@ -364,6 +368,8 @@ impl WorkloadSpec {
             WorkloadSpec::Hackbench(_) => "groups",
             WorkloadSpec::Schbench(_) => "workers",
             WorkloadSpec::PingPong(_) => "pairs",
+            WorkloadSpec::Uperf(_) => "threads",
+            WorkloadSpec::Tbench(_) => "clients",
             WorkloadSpec::Mix(_) => "parts",
             _ => "tasks",
         }
@@ -374,6 +380,8 @@ impl WorkloadSpec {
             WorkloadSpec::Hackbench(_) => "groups x fds x 2",
             WorkloadSpec::Schbench(_) => "message_threads x (1 + workers)",
             WorkloadSpec::PingPong(_) => "pairs x 2",
+            WorkloadSpec::Uperf(_) => "threads x 2",
+            WorkloadSpec::Tbench(_) => "clients x 2",
             _ => "of all parts",
         }
     }
@@ -443,6 +451,8 @@ impl WorkloadSpec {
             WorkloadSpec::Mmc(s) => s.build(w, nr_cpus),
             WorkloadSpec::LockLoop(s) => s.build(w, nr_cpus),
             WorkloadSpec::Hogs(s) => s.build(w, nr_cpus),
+            WorkloadSpec::Uperf(s) => s.build(w, nr_cpus),
+            WorkloadSpec::Tbench(s) => s.build(w, nr_cpus),
             WorkloadSpec::RtApp(s) => {
                 let text = String::from_utf8_lossy(&bytes(&s.file)?).into_owned();
                 *w = crate::rtapp::parse(&text, &s.file)?.workload(nr_cpus)?;

@@ -1,0 +1,170 @@
+//! tbench: the network part of NetBench over local TCP, a client and a server process a connection.
+//!
+//! "tbench produces only the TCP and process load": the same socket calls as an SMB server under the load, and no file
+//! system (dbench(1)). A client sends a request, the server reads it and answers; WriteX carries its payload in the
+//! request, ReadX in the answer. See `netbench` for the mix. Where the work stands: as in `uperf`.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use contend_platform::{Nanos, Time};
+use contend_sim::program::{Cx, ObjId, ObjectKind, Op, Program, TaskSpec, Workload};
+
+use super::netbench::{Kind, draw};
+use super::{DURATION_MS_MAX, NS_PER_MS, TCP_BYTES};
+use crate::spec::keys::spec;
+use crate::spec::{Build, WorkloadError};
+
+spec! {
+    /// Client and server processes that replay the network part of NetBench over local TCP, after tbench. Runs until the
+    /// duration is over. Counts: ops, bytes (payload of ReadX and WriteX, the tool's throughput). Latencies: op.
+    pub struct Tbench = "tbench" {
+        /// Client processes, each with a connection and a server process of its own. Default: one.
+        clients: u64 [1..=100_000] = 1, "pairs";
+        /// CPU work of either side for each operation beyond the machine's socket_op and copy_kib, done before it sends:
+        /// TCP/IP both ways and the tool's own code. Default: uperf's estimate, 0 to 10,000.
+        work_ns: u64 [0..=10_000_000] = 2000, "ns";
+        /// How long. Default: 1 s, tens of thousands of operations a client.
+        duration_ms: u64 [1..=DURATION_MS_MAX] = 1000, "ms";
+    }
+}
+
+/// A request or an answer without payload. Estimate: 36 bytes of NetBIOS and SMB headers (MS-CIFS), then parameters, and
+/// a path in about half of the requests.
+const MESSAGE_BYTES: u32 = 100;
+
+/// Sizes of the request and the answer under way, packed: the server's parser.
+type Call = Arc<AtomicU64>;
+
+struct Client {
+    call: Call,
+    to: ObjId,
+    from: ObjId,
+    work: Nanos,
+    payload: u32,
+    /// Sizes of this request and its answer.
+    request: u32,
+    answer: u32,
+    started: Time,
+    step: Step,
+}
+
+struct Server {
+    call: Call,
+    to: ObjId,
+    from: ObjId,
+    work: Nanos,
+    /// A request's head has been read; the rest follows.
+    rest: u32,
+    answer: u32,
+    step: Step,
+}
+
+#[derive(Clone, Copy)]
+enum Step {
+    Work,
+    Write,
+    Read,
+    Arrived,
+}
+
+impl Program for Client {
+    fn next(&mut self, cx: &mut Cx<'_>) -> Op {
+        loop {
+            match self.step {
+                Step::Work => {
+                    let op = draw(cx.rng);
+                    self.payload = op.bytes;
+                    self.request = MESSAGE_BYTES + if op.kind == Kind::Write { op.bytes } else { 0 };
+                    self.answer = MESSAGE_BYTES + if op.kind == Kind::Read { op.bytes } else { 0 };
+                    self.step = Step::Write;
+                    if self.work > 0 {
+                        return Op::Run(self.work);
+                    }
+                }
+                Step::Write => {
+                    self.call.store(u64::from(self.request) << 32 | u64::from(self.answer), Relaxed);
+                    self.step = Step::Read;
+                    return Op::Write(self.to, self.request);
+                }
+                Step::Read => {
+                    self.step = Step::Arrived;
+                    return Op::Read(self.from, self.answer);
+                }
+                Step::Arrived => {
+                    cx.metrics.count("ops", 1);
+                    if self.payload > 0 {
+                        cx.metrics.count("bytes", self.payload.into());
+                    }
+                    cx.metrics.latency("op", cx.now - self.started);
+                    self.started = cx.now;
+                    self.step = Step::Work;
+                }
+            }
+        }
+    }
+}
+
+impl Program for Server {
+    fn next(&mut self, _: &mut Cx<'_>) -> Op {
+        loop {
+            match self.step {
+                Step::Read => {
+                    self.step = Step::Arrived;
+                    return Op::Read(self.from, MESSAGE_BYTES);
+                }
+                Step::Arrived => {
+                    // The head says how long the request is: a payload is read by a second call.
+                    let call = self.call.load(Relaxed);
+                    self.rest = (call >> 32) as u32 - MESSAGE_BYTES;
+                    self.answer = call as u32;
+                    self.step = Step::Work;
+                    if self.rest > 0 {
+                        return Op::Read(self.from, self.rest);
+                    }
+                }
+                Step::Work => {
+                    self.step = Step::Write;
+                    if self.work > 0 {
+                        return Op::Run(self.work);
+                    }
+                }
+                Step::Write => {
+                    self.step = Step::Read;
+                    return Op::Write(self.to, self.answer);
+                }
+            }
+        }
+    }
+}
+
+impl Build for Tbench {
+    fn tasks(&self) -> u64 {
+        self.clients * 2
+    }
+
+    fn build(&self, w: &mut Workload, _: usize) -> Result<(), WorkloadError> {
+        let work = self.work_ns;
+        for i in 0..self.clients {
+            let there = w.object(format!("request{i}"), ObjectKind::Socket { capacity: TCP_BYTES });
+            let back = w.object(format!("answer{i}"), ObjectKind::Socket { capacity: TCP_BYTES });
+            let call = Call::default();
+            let client = Client {
+                call: Arc::clone(&call),
+                to: there,
+                from: back,
+                work,
+                payload: 0,
+                request: 0,
+                answer: 0,
+                started: 0,
+                step: Step::Work,
+            };
+            w.task(TaskSpec::new(format!("tbench{i}"), client));
+            let server = Server { call, to: back, from: there, work, rest: 0, answer: 0, step: Step::Read };
+            w.task(TaskSpec::new(format!("tbench_srv{i}"), server));
+        }
+        w.horizon = Some(self.duration_ms * NS_PER_MS);
+        Ok(())
+    }
+}
