@@ -98,6 +98,41 @@ fn tbench_moves_the_payload_of_its_mix() {
 }
 
 #[test]
+fn dbench_commits_wake_all_who_wait_for_them() {
+    for (clients, preset) in [("1", "linux-5.2"), ("5", "linux-5.2"), ("40", "linux-6.18")] {
+        let sets = [("clients", clients), ("device_us", "100"), ("duration_ms", "100")];
+        let r = run("8c", preset, &spec("dbench", &sets));
+        let (commits, flushes) = (r.metrics.counts["commits"], r.metrics.counts["flushes"]);
+        let (ops, bytes) = (r.metrics.counts["ops"], r.metrics.counts["bytes"]);
+        assert!(flushes > 10 && commits <= flushes + 1, "{commits} for {flushes}");
+        // One is alone in its transaction, many share it.
+        assert!(if clients == "1" { flushes.abs_diff(commits) <= 1 } else { flushes > commits * 11 / 10 });
+        // The transaction under way, one's own, and for 40 tasks on 8 CPUs the turns of the others.
+        let h = &r.metrics.latencies["flush"].histogram;
+        let max = if clients == "40" { 30_000_000 } else { 2 * 100_000 + 100_000 };
+        assert!(h.min() >= 100_000 && h.max() <= max, "{clients}: {} to {}", h.min(), h.max());
+        // The shares of the mix.
+        assert!((0.8..1.2).contains(&(flushes as f64 / ops as f64 / 0.0121)), "{flushes} of {ops}");
+        assert!((0.9..1.1).contains(&(bytes as f64 / ops as f64 / 5427.0)), "{bytes} of {ops}");
+        // WriteX, Unlink, as many creations, Sfileinfo, Rename: 17.7 % of the operations (and one a commit).
+        let lock = r.locks.iter().find(|l| l.name == "journal").expect("the lock").stats.acquisitions;
+        let share = (lock - commits) as f64 / ops as f64;
+        assert!((0.167..0.187).contains(&share), "{share}");
+    }
+}
+
+#[test]
+fn dbench_falls_when_hardware_threads_spin_beside_the_holder() {
+    // 4 cores of two threads: 4 clients leave the lock's holder a core, 8 do not.
+    let rate = |clients| {
+        let sets = [("clients", clients), ("journal_ns", "50000"), ("duration_ms", "200"), ("device_us", "1")];
+        run("1n1l4c2t", "linux-5.2", &spec("dbench", &sets)).metrics.counts["ops"]
+    };
+    let (one, four, eight) = (rate("1"), rate("4"), rate("8"));
+    assert!(four < one * 2 && eight < four * 9 / 10, "{one} {four} {eight}");
+}
+
+#[test]
 fn periodic_tasks_keep_their_periods() {
     let sets =
         [("tasks", "4"), ("run_us", "1000"), ("sleep_us", "1000"), ("sleep_steps", "1"), ("duration_ms", "1000")];
@@ -143,6 +178,7 @@ fn equal_seeds_give_equal_runs() {
         spec("hogs", &[("tasks", "5"), ("duration_ms", "100")]),
         spec("recording", &[("file", recording)]),
         spec("uperf", &[("threads", "9"), ("duration_ms", "5")]),
+        spec("dbench", &[("clients", "9"), ("duration_ms", "20")]),
         spec("tbench", &[("clients", "9"), ("duration_ms", "5")]),
     ];
     let machine = || Machine::load("1n1l4c2t").expect("a machine");

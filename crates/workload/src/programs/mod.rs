@@ -4,6 +4,7 @@
 //! count and sample under fixed names (`docs/workloads.md`): `next()` runs for every system call of the run, so it
 //! neither allocates nor hashes, and counts in bulk where its steps are short.
 
+mod dbench;
 mod hackbench;
 mod hogs;
 mod lock_loop;
@@ -15,6 +16,7 @@ mod schbench;
 mod tbench;
 mod uperf;
 
+pub use dbench::Dbench;
 pub use hackbench::{Hackbench, Transport};
 pub use hogs::Hogs;
 pub use lock_loop::{LockKind, LockLoop};

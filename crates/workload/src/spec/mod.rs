@@ -33,7 +33,7 @@ use toml::Spanned;
 use toml::de::DeValue;
 use value::{Bad, shown};
 
-use crate::programs::{Hackbench, Hogs, LockLoop, Mmc, Periodic, PingPong, Schbench, Tbench, Uperf};
+use crate::programs::{Dbench, Hackbench, Hogs, LockLoop, Mmc, Periodic, PingPong, Schbench, Tbench, Uperf};
 use crate::recording::{RecordingReport, RecordingSpec};
 
 /// Most tasks of a workload.
@@ -170,6 +170,7 @@ kinds! {
     Hogs(Hogs),
     Uperf(Uperf),
     Tbench(Tbench),
+    Dbench(Dbench),
     RtApp(RtAppFile),
     Recording(RecordingSpec)
 }
@@ -358,6 +359,7 @@ impl WorkloadSpec {
             WorkloadSpec::Hogs(s) => s.tasks(),
             WorkloadSpec::Uperf(s) => s.tasks(),
             WorkloadSpec::Tbench(s) => s.tasks(),
+            WorkloadSpec::Dbench(s) => s.tasks(),
             WorkloadSpec::RtApp(_) | WorkloadSpec::Recording(_) => 0,
             WorkloadSpec::Mix(m) => m.parts.iter().map(Self::tasks).sum(),
         }
@@ -369,7 +371,7 @@ impl WorkloadSpec {
             WorkloadSpec::Schbench(_) => "workers",
             WorkloadSpec::PingPong(_) => "pairs",
             WorkloadSpec::Uperf(_) => "threads",
-            WorkloadSpec::Tbench(_) => "clients",
+            WorkloadSpec::Tbench(_) | WorkloadSpec::Dbench(_) => "clients",
             WorkloadSpec::Mix(_) => "parts",
             _ => "tasks",
         }
@@ -382,6 +384,7 @@ impl WorkloadSpec {
             WorkloadSpec::PingPong(_) => "pairs x 2",
             WorkloadSpec::Uperf(_) => "threads x 2",
             WorkloadSpec::Tbench(_) => "clients x 2",
+            WorkloadSpec::Dbench(_) => "clients + 1",
             _ => "of all parts",
         }
     }
@@ -453,6 +456,7 @@ impl WorkloadSpec {
             WorkloadSpec::Hogs(s) => s.build(w, nr_cpus),
             WorkloadSpec::Uperf(s) => s.build(w, nr_cpus),
             WorkloadSpec::Tbench(s) => s.build(w, nr_cpus),
+            WorkloadSpec::Dbench(s) => s.build(w, nr_cpus),
             WorkloadSpec::RtApp(s) => {
                 let text = String::from_utf8_lossy(&bytes(&s.file)?).into_owned();
                 *w = crate::rtapp::parse(&text, &s.file)?.workload(nr_cpus)?;
