@@ -200,8 +200,16 @@ sections! {
         ipi_deliver_remote: One Ns,
         /// Entering and leaving an interrupt handler.
         irq: One Ns,
-        /// Leaving the shallow idle state.
+        /// Leaving the shallowest idle state (C1).
         idle_exit: One Ns,
+        /// Leaving the next one (C1E).
+        c1e_exit: One Ns,
+        /// Shortest expected idle time for which it is entered; 1 s: never.
+        c1e_residency: One Ns,
+        /// Leaving the deepest one (C6).
+        c6_exit: One Ns,
+        /// Shortest expected idle time for which it is entered; 1 s: never.
+        c6_residency: One Ns,
     }
     /// The processor.
     cpu: Cpu {

@@ -1,6 +1,7 @@
 //! Costs of a machine file, resolved to plain numbers.
 
 use super::FULL_SPEED;
+use super::idle_states::IdleState;
 use crate::lines::LineCosts;
 use contend_machine::Machine;
 use contend_platform::{Nanos, Work};
@@ -15,7 +16,8 @@ pub(super) struct Costs {
     pub(super) ipi_deliver: Nanos,
     pub(super) ipi_deliver_remote: Nanos,
     pub(super) irq: Nanos,
-    pub(super) idle_exit: Nanos,
+    /// The idle states, shallowest first.
+    pub(super) idle_states: Vec<IdleState>,
     pub(super) context_switch: Nanos,
     /// Refill per KiB of working set by distance class.
     pub(super) refill: Vec<Nanos>,
@@ -68,7 +70,7 @@ impl Costs {
             ipi_deliver: c.interrupts.ipi_deliver.value,
             ipi_deliver_remote: c.interrupts.ipi_deliver_remote.value,
             irq: c.interrupts.irq.value,
-            idle_exit: c.interrupts.idle_exit.value,
+            idle_states: IdleState::of(&c.interrupts),
             context_switch: c.cpu.context_switch.value,
             refill,
             refill_max_kib,

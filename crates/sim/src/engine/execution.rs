@@ -84,6 +84,9 @@ impl Engine {
             return;
         }
         let before = self.enter(Account::Idle);
+        let since = self.now.get();
+        let until_timer = self.until_timer(cpu);
+        self.enter_idle_state(cpu);
         self.set_busy(cpu, false);
         if let Some(line) = poll {
             self.lines.borrow_mut().watch(line, cpu);
@@ -92,9 +95,10 @@ impl Engine {
         if let Some(line) = poll {
             self.lines.borrow_mut().unwatch(line, cpu);
         }
+        let exit = self.leave_idle_state(cpu, since, until_timer);
         self.set_busy(cpu, true);
         self.enter(before);
-        self.owe(self.costs.idle_exit);
+        self.owe(exit);
     }
 
     /// A CPU became busy or idle: its core's threads change speed.
@@ -133,6 +137,11 @@ impl Engine {
     /// Cost of one unit of `work`, in ns.
     pub fn work_cost(&self, work: Work) -> Nanos {
         self.costs.work[1][work as usize]
+    }
+
+    /// What a KiB that `from` has in its caches costs `to`, in ns.
+    pub fn refill_cost(&self, from: CpuId, to: CpuId) -> Nanos {
+        self.costs.refill[self.topology().distance(from, to)]
     }
 
     /// The context switch itself, and the refill of a migrated task's caches.

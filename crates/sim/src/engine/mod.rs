@@ -9,6 +9,7 @@
 
 mod costs;
 mod execution;
+mod idle_states;
 mod interrupts;
 mod ledger;
 mod memory;
@@ -74,6 +75,7 @@ struct Cpu {
     timers: RefCell<BinaryHeap<Reverse<(Time, u64, TaskId)>>>,
     /// What it waits for, for the deadlock report: a lock's number.
     waits_for: Cell<u64>,
+    governor: idle_states::Governor,
     yielder: Cell<*const Yielder<(), ()>>,
 }
 
@@ -208,6 +210,7 @@ impl Engine {
                 irq_at: Cell::new(NEVER),
                 timers: RefCell::default(),
                 waits_for: Cell::new(0),
+                governor: idle_states::Governor::default(),
                 yielder: Cell::new(std::ptr::null()),
             })
             .collect();

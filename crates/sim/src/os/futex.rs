@@ -109,7 +109,7 @@ impl Os {
         ob.touch(p);
         let woken = self.take(o, n);
         ob.lock.unlock(p);
-        self.wake_all(kernel, p, woken);
+        self.wake_all(kernel, p, woken, 0);
         SyscallEnd::Continue
     }
 
@@ -124,9 +124,9 @@ impl Os {
         woken
     }
 
-    fn wake_all<L: Policy>(&self, kernel: &Kernel<Sim, L>, p: &Sim, tasks: Vec<TaskId>) {
+    pub(super) fn wake_all<L: Policy>(&self, kernel: &Kernel<Sim, L>, p: &Sim, tasks: Vec<TaskId>, flags: u64) {
         for task in tasks {
-            self.wake(kernel, p, task, 0);
+            self.wake(kernel, p, task, flags);
         }
     }
 
@@ -148,7 +148,7 @@ impl Os {
         ob.generation.set(generation + 1);
         let woken = self.take(o, u32::MAX);
         ob.lock.unlock(p);
-        self.wake_all(kernel, p, woken);
+        self.wake_all(kernel, p, woken, 0);
         self.done(task)
     }
 
@@ -193,7 +193,7 @@ impl Os {
         ob.level.set(ob.level.get() + u64::from(n));
         let woken = self.take(o, n);
         ob.lock.unlock(p);
-        self.wake_all(kernel, p, woken);
+        self.wake_all(kernel, p, woken, 0);
         SyscallEnd::Continue
     }
 }

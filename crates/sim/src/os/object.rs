@@ -2,7 +2,7 @@
 
 use crate::program::{self, ObjectKind};
 use crate::world::Sim;
-use contend_platform::{Account, Platform, TaskId};
+use contend_platform::{Account, CpuId, Platform, TaskId};
 use contend_sched::kernel::Kernel;
 use contend_sched::policy::Policy;
 use contend_sched::rq_lock::{KernelLock, LockStats};
@@ -21,6 +21,8 @@ pub(super) struct Object {
     pub level: Cell<u64>,
     /// Bytes read from a pipe since a page's worth was last freed for waiting writers.
     pub freed: Cell<u64>,
+    /// The CPU that wrote to a pipe last: its caches hold the bytes.
+    pub writer: Cell<CpuId>,
     /// Generation of a barrier.
     pub generation: Cell<u64>,
     /// Owner of a mutex, + 1; 0: free. User space's word.
@@ -57,6 +59,7 @@ impl Object {
             data: p.cell(data, ()),
             level: Cell::new(level),
             freed: Cell::new(0),
+            writer: Cell::new(CpuId(0)),
             generation: Cell::new(0),
             word: p.word(p.line(), 0),
             waiters: RefCell::default(),

@@ -7,7 +7,7 @@
 use super::{Os, Pending};
 use crate::program::{ObjId, ObjectKind};
 use crate::world::Sim;
-use contend_platform::{Platform, TaskId, Work};
+use contend_platform::{Account, CpuId, Platform, TaskId, Work};
 use contend_sched::kernel::{Kernel, SyscallEnd};
 use contend_sched::policy::Policy;
 use contend_sched::wakeup::flags;
@@ -23,11 +23,23 @@ impl Os {
         p.charge(Work::Ns, ns);
     }
 
+    /// Copy bytes that `writer` wrote: they come out of its caches.
+    fn copy_from(&self, p: &Sim, writer: CpuId, bytes: u64) {
+        self.copy(p, bytes);
+        let ns = (p.engine().refill_cost(writer, p.cpu()) * bytes).div_ceil(1024);
+        if ns > 0 {
+            let before = p.enter(Account::ColdCache);
+            p.charge(Work::Ns, ns);
+            p.enter(before);
+        }
+    }
+
+    fn is_socket(&self, o: ObjId) -> bool {
+        matches!(self.object(o).kind, ObjectKind::Socket { .. })
+    }
+
     fn transfer_cost(&self, p: &Sim, o: ObjId) {
-        p.charge(
-            if matches!(self.object(o).kind, ObjectKind::Socket { .. }) { Work::SocketOp } else { Work::PipeOp },
-            1,
-        );
+        p.charge(if self.is_socket(o) { Work::SocketOp } else { Work::PipeOp }, 1);
     }
 
     fn capacity(&self, o: ObjId) -> u64 {
@@ -48,6 +60,11 @@ impl Os {
         self.transfer_cost(p, o);
         let capacity = self.capacity(o);
         let ob = self.object(o);
+        // A socket's sender fills its buffer before it takes the queue's lock; a pipe is filled under it.
+        let filled = self.is_socket(o) && u64::from(bytes) <= capacity - ob.level.get();
+        if filled {
+            self.copy(p, bytes.into());
+        }
         ob.lock.lock(p);
         ob.touch(p);
         self.leave(&ob.writers, task);
@@ -55,7 +72,10 @@ impl Os {
         // A write that fits the buffer at all goes in whole (PIPE_BUF); a larger one in parts.
         let n = if u64::from(bytes) <= capacity && u64::from(bytes) > free { 0 } else { u64::from(bytes).min(free) };
         if n > 0 {
-            self.copy(p, n);
+            if !filled {
+                self.copy(p, n);
+            }
+            ob.writer.set(p.cpu());
             ob.level.set(ob.level.get() + n);
             self.wake_queue(kernel, p, &ob.waiters);
         }
@@ -84,11 +104,18 @@ impl Os {
         ob.touch(p);
         self.leave(&ob.waiters, task);
         let n = u64::from(bytes).min(ob.level.get());
+        let writer = ob.writer.get();
         if n > 0 {
-            self.copy(p, n);
+            if !self.is_socket(o) {
+                self.copy_from(p, writer, n);
+            }
             ob.level.set(ob.level.get() - n);
             if self.wakes_writers(o, n) {
-                self.wake_queue(kernel, p, &ob.writers);
+                match ob.kind {
+                    // Senders that wait for room in a socket do not wait exclusively: all are woken.
+                    ObjectKind::Socket { .. } => self.wake_all(kernel, p, ob.writers.take().into(), flags::SYNC),
+                    _ => self.wake_queue(kernel, p, &ob.writers),
+                }
             }
             if ob.level.get() > 0 {
                 // More than one reader may have something to read.
@@ -103,6 +130,10 @@ impl Os {
             self.block(kernel, p, task, Pending::Read(o, left))
         };
         ob.lock.unlock(p);
+        // A socket's receiver has taken the buffers off the queue, and empties them outside.
+        if n > 0 && self.is_socket(o) {
+            self.copy_from(p, writer, n);
+        }
         end
     }
 

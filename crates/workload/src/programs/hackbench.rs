@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use contend_platform::Nanos;
 use contend_sim::program::{Cx, ObjId, ObjectKind, Op, Program, TaskSpec, Workload};
+use rand::Rng;
 
 use super::PIPE_BYTES;
 use crate::spec::Build;
@@ -46,6 +47,9 @@ spec! {
         /// User-space work of either side for each message, run once for every `fds` messages. Default: an estimate, two
         /// calls through the C library and a loop.
         work_ns: u64 [0..=1_000_000] = 50, "ns";
+        /// Each stretch of that work is longer or shorter by up to this, at random: runs with different seeds differ as
+        /// runs on a machine do. Default: an estimate.
+        jitter_pct: u64 [0..=100] = 10, "%";
     }
 }
 
@@ -54,6 +58,20 @@ const SOCKET_BYTES: u64 = 212_992;
 /// What a small message takes of it beyond its bytes. Estimate: a socket buffer of 256 bytes, and data with its
 /// trailer in a slab object of 512 bytes, for 100 bytes: 768 - 100.
 const SOCKET_OVERHEAD: u64 = 668;
+
+/// A stretch of work in user space.
+#[derive(Clone, Copy)]
+struct Work {
+    least: Nanos,
+    /// Added to it at random, from none to this.
+    more: Nanos,
+}
+
+impl Work {
+    fn draw(self, cx: &mut Cx<'_>) -> Nanos {
+        self.least + if self.more > 0 { cx.rng.next_u64() % (self.more + 1) } else { 0 }
+    }
+}
 
 /// What the tasks of a run share.
 struct Shared {
@@ -70,7 +88,7 @@ struct Sender {
     first: u32,
     fds: u32,
     bytes: u32,
-    work: Nanos,
+    work: Work,
     loops: u64,
     /// Receivers served in this loop.
     at: u32,
@@ -93,7 +111,7 @@ impl Program for Sender {
         }
         self.loops -= 1;
         self.at = 0;
-        Op::Run(self.work)
+        Op::Run(self.work.draw(cx))
     }
 }
 
@@ -103,7 +121,7 @@ struct Receiver {
     pipe: ObjId,
     fds: u32,
     bytes: u32,
-    work: Nanos,
+    work: Work,
     /// Times `fds` messages still to come.
     loops: u64,
     /// Messages still to be read before the next count.
@@ -133,7 +151,7 @@ impl Program for Receiver {
         } else if self.shared.left.fetch_sub(1, Relaxed) == 1 {
             cx.metrics.count("run_ns", cx.now.saturating_sub(self.shared.start.load(Relaxed)));
         }
-        Op::Run(self.work)
+        Op::Run(self.work.draw(cx))
     }
 }
 
@@ -154,7 +172,9 @@ impl Build for Hackbench {
         let receivers = self.groups * self.fds;
         let shared = Arc::new(Shared { left: AtomicU64::new(receivers), start: AtomicU64::new(u64::MAX) });
         let gate = w.object("hackbench-gate", ObjectKind::Barrier { parties: self.tasks() as u32 });
-        let work = self.work_ns * self.fds;
+        let mean = self.work_ns * self.fds;
+        let jitter = mean * self.jitter_pct / 100;
+        let work = Work { least: mean - jitter, more: 2 * jitter };
         for group in 0..self.groups {
             let first = w.objects.len() as u32;
             for i in 0..fds {
