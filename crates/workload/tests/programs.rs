@@ -133,6 +133,50 @@ fn dbench_falls_when_hardware_threads_spin_beside_the_holder() {
 }
 
 #[test]
+fn oltp_commits_in_groups() {
+    for (threads, preset) in [("1", "linux-5.2"), ("6", "linux-5.2"), ("50", "linux-6.18")] {
+        let sets = [("threads", threads), ("statement_us", "20"), ("log_us", "400"), ("duration_ms", "200")];
+        let r = run("12c", preset, &spec("oltp", &sets));
+        let (transactions, writes) = (r.metrics.counts["transactions"], r.metrics.counts["log_writes"]);
+        let n: u64 = threads.parse().expect("a number");
+        // 20 statements each; a client may be in the midst of one transaction.
+        let statements = r.metrics.counts["statements"];
+        assert!((20 * transactions..=20 * transactions + 19 * n).contains(&statements));
+        assert!(transactions > 50 && writes <= transactions + n, "{writes} for {transactions}");
+        assert!(if n == 1 { writes.abs_diff(transactions) <= 1 } else { transactions > writes * 3 / 2 });
+        // One write at a time, and nobody's commit is forgotten: the write under way and one's own.
+        assert!(writes <= 200_000 / 400 + 1);
+        let h = &r.metrics.latencies["commit"].histogram;
+        let max = if n == 50 { 50_000_000 } else { 2 * 400_000 + 300_000 };
+        assert!(h.min() >= 400_000 && h.max() <= max, "{n}: {} to {}", h.min(), h.max());
+        // Statements of 20 us and of 10 us at the client; one of each client is not complete, 235 % at most.
+        let work = 30_000 * statements;
+        let slack = work / 20 + n * 60_000;
+        assert!((work - slack..work + slack).contains(&user_ns(&r)), "{} for {work}", user_ns(&r));
+    }
+}
+
+#[test]
+fn a_log_writer_posts_every_session_that_waits() {
+    for (users, preset) in [("1", "linux-5.2"), ("10", "linux-5.2"), ("60", "linux-6.18")] {
+        let sets = [("users", users), ("call_us", "20"), ("log_us", "400"), ("duration_ms", "300")];
+        let r = run("16c", preset, &spec("oltp-dedicated", &sets));
+        let (transactions, writes) = (r.metrics.counts["transactions"], r.metrics.counts["log_writes"]);
+        let n: u64 = users.parse().expect("a number");
+        let calls = r.metrics.counts["calls"];
+        assert!((10 * transactions..=10 * transactions + 10 * n).contains(&calls), "{calls} for {transactions}");
+        assert!(transactions > 50 && writes <= transactions + 1, "{writes} for {transactions}");
+        assert!(if n == 1 { writes.abs_diff(transactions) <= 1 } else { transactions > writes * 6 / 5 });
+        // A write takes 200 to 600 us and 20 us of work: the one under way, and one's own.
+        let h = &r.metrics.latencies["commit"].histogram;
+        let max = if n == 60 { 10_000_000 } else { 2 * 620_000 + 300_000 };
+        assert!(h.min() >= 220_000 && h.max() <= max, "{n}: {} to {}", h.min(), h.max());
+        let work = 20_500 * calls + 20_000 * writes;
+        assert!((work * 9 / 10..work * 11 / 10).contains(&user_ns(&r)), "{} for {work}", user_ns(&r));
+    }
+}
+
+#[test]
 fn periodic_tasks_keep_their_periods() {
     let sets =
         [("tasks", "4"), ("run_us", "1000"), ("sleep_us", "1000"), ("sleep_steps", "1"), ("duration_ms", "1000")];
@@ -179,6 +223,8 @@ fn equal_seeds_give_equal_runs() {
         spec("recording", &[("file", recording)]),
         spec("uperf", &[("threads", "9"), ("duration_ms", "5")]),
         spec("dbench", &[("clients", "9"), ("duration_ms", "20")]),
+        spec("oltp", &[("threads", "9"), ("duration_ms", "20")]),
+        spec("oltp-dedicated", &[("users", "9"), ("duration_ms", "20")]),
         spec("tbench", &[("clients", "9"), ("duration_ms", "5")]),
     ];
     let machine = || Machine::load("1n1l4c2t").expect("a machine");

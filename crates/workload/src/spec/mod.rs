@@ -33,7 +33,9 @@ use toml::Spanned;
 use toml::de::DeValue;
 use value::{Bad, shown};
 
-use crate::programs::{Dbench, Hackbench, Hogs, LockLoop, Mmc, Periodic, PingPong, Schbench, Tbench, Uperf};
+use crate::programs::{
+    Dbench, Hackbench, Hogs, LockLoop, Mmc, Oltp, OltpDedicated, Periodic, PingPong, Schbench, Tbench, Uperf,
+};
 use crate::recording::{RecordingReport, RecordingSpec};
 
 /// Most tasks of a workload.
@@ -171,6 +173,8 @@ kinds! {
     Uperf(Uperf),
     Tbench(Tbench),
     Dbench(Dbench),
+    Oltp(Oltp),
+    OltpDedicated(OltpDedicated),
     RtApp(RtAppFile),
     Recording(RecordingSpec)
 }
@@ -360,6 +364,8 @@ impl WorkloadSpec {
             WorkloadSpec::Uperf(s) => s.tasks(),
             WorkloadSpec::Tbench(s) => s.tasks(),
             WorkloadSpec::Dbench(s) => s.tasks(),
+            WorkloadSpec::Oltp(s) => s.tasks(),
+            WorkloadSpec::OltpDedicated(s) => s.tasks(),
             WorkloadSpec::RtApp(_) | WorkloadSpec::Recording(_) => 0,
             WorkloadSpec::Mix(m) => m.parts.iter().map(Self::tasks).sum(),
         }
@@ -370,8 +376,9 @@ impl WorkloadSpec {
             WorkloadSpec::Hackbench(_) => "groups",
             WorkloadSpec::Schbench(_) => "workers",
             WorkloadSpec::PingPong(_) => "pairs",
-            WorkloadSpec::Uperf(_) => "threads",
+            WorkloadSpec::Uperf(_) | WorkloadSpec::Oltp(_) => "threads",
             WorkloadSpec::Tbench(_) | WorkloadSpec::Dbench(_) => "clients",
+            WorkloadSpec::OltpDedicated(_) => "users",
             WorkloadSpec::Mix(_) => "parts",
             _ => "tasks",
         }
@@ -382,9 +389,10 @@ impl WorkloadSpec {
             WorkloadSpec::Hackbench(_) => "groups x fds x 2",
             WorkloadSpec::Schbench(_) => "message_threads x (1 + workers)",
             WorkloadSpec::PingPong(_) => "pairs x 2",
-            WorkloadSpec::Uperf(_) => "threads x 2",
+            WorkloadSpec::Uperf(_) | WorkloadSpec::Oltp(_) => "threads x 2",
             WorkloadSpec::Tbench(_) => "clients x 2",
             WorkloadSpec::Dbench(_) => "clients + 1",
+            WorkloadSpec::OltpDedicated(_) => "users + 1",
             _ => "of all parts",
         }
     }
@@ -457,6 +465,8 @@ impl WorkloadSpec {
             WorkloadSpec::Uperf(s) => s.build(w, nr_cpus),
             WorkloadSpec::Tbench(s) => s.build(w, nr_cpus),
             WorkloadSpec::Dbench(s) => s.build(w, nr_cpus),
+            WorkloadSpec::Oltp(s) => s.build(w, nr_cpus),
+            WorkloadSpec::OltpDedicated(s) => s.build(w, nr_cpus),
             WorkloadSpec::RtApp(s) => {
                 let text = String::from_utf8_lossy(&bytes(&s.file)?).into_owned();
                 *w = crate::rtapp::parse(&text, &s.file)?.workload(nr_cpus)?;

@@ -26,8 +26,8 @@ fn every_message() {
     let (said, _) = error("[workload]\ngroups = 3");
     assert!(said.starts_with("workload.kind: missing; write kind = one of hackbench, schbench"), "{said}");
     let t = "[workload]\nkind = \"hackbenhc\"";
-    let kinds =
-        "hackbench, schbench, ping-pong, periodic, mmc, lock-loop, hogs, uperf, tbench, dbench, rt-app, recording, mix";
+    let kinds = "hackbench, schbench, ping-pong, periodic, mmc, lock-loop, hogs, uperf, tbench, dbench, oltp, \
+                 oltp-dedicated, rt-app, recording, mix";
     let message = format!("workload.kind: found \"hackbenhc\"; should be one of {kinds}; did you mean hackbench?");
     says(t, &message, "\"hackbenhc\"");
     let t = "[workload]\nkind = \"hackbench\"\ngruops = 3";
@@ -59,6 +59,10 @@ fn every_message() {
     says(t, "workload.client: unknown key; did you mean clients?", "client");
     let t = "[workload]\nkind = \"dbench\"\nclients = 0";
     says(t, "workload.clients: found 0; should be a whole number from 1 to 100,000", "0");
+    let t = "[workload]\nkind = \"oltp\"\nlock_ns = -1";
+    says(t, "workload.lock_ns: found -1; should be a whole number from 0 to 1,000,000", "-1");
+    let t = "[workload]\nkind = \"oltp-dedicated\"\nusers = 1.5";
+    says(t, "workload.users: found 1.5; should be a whole number from 1 to 100,000", "1.5");
     let (said, _) = error("[workload]\nkind = \"recording\"");
     assert_eq!(said, "workload.file: missing; write file = \"PATH\"");
     let t = "[workload]\nkind = \"mix\"\nparts = [{ kind = \"hogs\" }, { kind = \"hogs\", tasks = 0 }]";
