@@ -1,6 +1,6 @@
 //! `contend list`: what there is, as JSON.
 
-use contend_machine::Machine;
+use contend_machine::{Arity, Machine};
 use contend_sched::features::{PolicyKind, Preset};
 use serde_json::{Value, json};
 
@@ -8,21 +8,25 @@ use crate::error::{At, ScenarioError};
 use crate::names::did_you_mean;
 use crate::scenario::POLICY_DEFAULT;
 
+/// Machine whose costs are listed if none is named: one socket, all costs from the defaults.
+const MACHINE_DEFAULT: &str = "1n1l8c2t";
+
 /// What can be listed.
-pub const WHAT: &[&str] = &["machines", "workloads", "policies", "features", "presets"];
+pub const WHAT: &[&str] = &["machines", "workloads", "policies", "features", "presets", "costs"];
 
 /// The list of `what` (one of [`WHAT`]): an array of objects that have a `name` and a `doc`. Features have the values
-/// of the preset `policy`.
+/// of the preset `of`; costs are those of the machine `of`.
 ///
 /// # Errors
-/// Nothing of that name can be listed; no such preset.
-pub fn list(what: &str, policy: Option<&str>) -> Result<Value, ScenarioError> {
+/// Nothing of that name can be listed; no such preset; no such machine, or its file is not right.
+pub fn list(what: &str, of: Option<&str>) -> Result<Value, ScenarioError> {
     Ok(match what {
         "machines" => Machine::shipped().iter().map(|(name, text)| machine(name, text)).collect(),
         "workloads" => crate::workloads().iter().map(workload).collect(),
         "policies" => policies(),
         "presets" => Preset::all().iter().map(preset).collect(),
-        "features" => features(policy.unwrap_or(POLICY_DEFAULT))?,
+        "features" => features(of.unwrap_or(POLICY_DEFAULT))?,
+        "costs" => costs(of.unwrap_or(MACHINE_DEFAULT))?,
         other => {
             let right = format!("one of {}", WHAT.join(", "));
             let at = At { file: "list".into(), line: 0, key: String::new() };
@@ -38,6 +42,24 @@ fn machine(name: &str, text: &str) -> Value {
         "name": name, "doc": m.description, "cpus": t.nr_cpus(), "nodes": t.nr_nodes(), "llcs": t.nr_llcs(),
         "cores": t.nr_cores(), "threads_per_core": t.threads_per_core_max(),
     })
+}
+
+/// Each cost by the name that `--set machine.NAME=VALUE` takes.
+fn costs(machine: &str) -> Result<Value, ScenarioError> {
+    let m = Machine::load(machine).map_err(|source| {
+        let at = At { file: "--machine".into(), line: 0, key: String::new() };
+        ScenarioError::Machine { at, source: Box::new(source) }
+    })?;
+    let all = m.costs.iter().flat_map(|(key, costs)| {
+        costs.iter().enumerate().map(move |(i, c)| {
+            let index = if key.arity == Arity::One { String::new() } else { format!(".{i}") };
+            json!({
+                "name": format!("{}.{}{index}", key.section, key.field), "doc": c.source, "value": c.value,
+                "lo": c.lo, "hi": c.hi, "unit": key.unit.name(),
+            })
+        })
+    });
+    Ok(all.collect())
 }
 
 fn workload(w: &crate::WorkloadInfo) -> Value {
@@ -81,4 +103,23 @@ fn features(policy: &str) -> Result<Value, ScenarioError> {
     })?;
     let list = preset.features.list().into_iter();
     Ok(list.map(|f| json!({ "name": f.key, "doc": f.doc, "values": f.values, "value": f.value })).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_cost_can_be_set_by_its_listed_name() {
+        for (name, _) in Machine::shipped() {
+            let mut m = Machine::load(name).expect("shipped");
+            let listed = list("costs", Some(name)).expect("shipped");
+            for cost in listed.as_array().expect("a list") {
+                let key = cost["name"].as_str().expect("a name");
+                m.set(key, &cost["hi"].to_string()).unwrap_or_else(|e| panic!("{name}: {e}"));
+            }
+            assert!(listed.as_array().is_some_and(|l| l.iter().any(|c| c["lo"].as_u64() < c["hi"].as_u64())), "{name}");
+        }
+        assert!(list("costs", Some("nowhere")).is_err());
+    }
 }

@@ -2,10 +2,11 @@
 //!
 //! A run holds no GIL: it takes it back some times a second, to report progress and to look for Ctrl-C.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use contend::{Outcome, RunError, RunOptions, Scenario, ScenarioError, Status};
+use contend::{Outcome, Plan, RunError, RunOptions, Scenario, ScenarioError, Status};
 use pyo3::create_exception;
 use pyo3::exceptions::{PyException, PyKeyError, PyKeyboardInterrupt};
 use pyo3::prelude::*;
@@ -60,6 +61,33 @@ impl Output {
     }
 }
 
+/// A scenario, a file or a JSON object, with overrides.
+struct Asked {
+    path: Option<PathBuf>,
+    json: Option<String>,
+    machine: Option<String>,
+    policy: Option<String>,
+    set: Vec<(String, String)>,
+    seed: Option<u64>,
+    horizon_s: Option<f64>,
+}
+
+impl Asked {
+    fn plan(&self) -> Result<Plan, ScenarioError> {
+        let mut scenario = match (&self.path, &self.json) {
+            (Some(path), None) => Scenario::from_path(path)?,
+            (None, Some(json)) => Scenario::from_json(json, Path::new(""))?,
+            _ => unreachable!("python/contend gives one of them"),
+        };
+        self.machine.iter().for_each(|m| scenario.set_machine(m));
+        self.policy.iter().for_each(|p| scenario.set_policy(p));
+        self.seed.iter().for_each(|s| scenario.set_seed(*s));
+        self.horizon_s.map_or(Ok(()), |s| scenario.set_horizon_s(s))?;
+        self.set.iter().try_for_each(|(key, value)| scenario.set(key, value))?;
+        scenario.plan()
+    }
+}
+
 /// Run a scenario: a file (`path`) or a JSON object (`json`), with overrides.
 #[pyfunction]
 #[pyo3(signature = (*, path=None, json=None, machine=None, policy=None, set=vec![], seed=None, horizon_s=None,
@@ -78,6 +106,7 @@ fn run(
     out: Option<PathBuf>,
     progress: Option<Py<PyAny>>,
 ) -> PyResult<Output> {
+    let asked = Asked { path, json, machine, policy, set, seed, horizon_s };
     let mut stopped = None;
     let mut looked = Instant::now();
     let mut look = |status: Status| {
@@ -99,20 +128,7 @@ fn run(
         }
     };
     let result = py.detach(|| {
-        let plan = || {
-            let mut scenario = match (&path, &json) {
-                (Some(path), None) => Scenario::from_path(path)?,
-                (None, Some(json)) => Scenario::from_json(json, Path::new(""))?,
-                _ => unreachable!("python/contend gives one of them"),
-            };
-            machine.iter().for_each(|m| scenario.set_machine(m));
-            policy.iter().for_each(|p| scenario.set_policy(p));
-            seed.iter().for_each(|s| scenario.set_seed(*s));
-            horizon_s.map_or(Ok(()), |s| scenario.set_horizon_s(s))?;
-            set.iter().try_for_each(|(key, value)| scenario.set(key, value))?;
-            scenario.plan()
-        };
-        let plan = plan()?;
+        let plan = asked.plan()?;
         out.as_deref().map_or(Ok(()), contend::result::check_target)?;
         contend::run(&plan, RunOptions { trace: trace.as_deref(), progress: Some(&mut look) })
     });
@@ -131,11 +147,27 @@ fn run(
     Ok(Output(output))
 }
 
-/// What there is, as a JSON array of objects: machines, workloads, policies, features or presets.
+/// The complete scenario that `run` would simulate, as TOML; nothing runs. Files that it names keep their names.
 #[pyfunction]
-#[pyo3(signature = (what, policy=None))]
-fn describe(what: &str, policy: Option<&str>) -> PyResult<String> {
-    contend::describe::list(what, policy).map(|v| v.to_string()).map_err(scenario_error)
+#[pyo3(signature = (*, path=None, json=None, machine=None, policy=None, set=vec![], seed=None, horizon_s=None))]
+fn resolve(
+    path: Option<PathBuf>,
+    json: Option<String>,
+    machine: Option<String>,
+    policy: Option<String>,
+    set: Vec<(String, String)>,
+    seed: Option<u64>,
+    horizon_s: Option<f64>,
+) -> PyResult<String> {
+    let plan = Asked { path, json, machine, policy, set, seed, horizon_s }.plan().map_err(scenario_error)?;
+    Ok(plan.resolved_toml(&BTreeMap::new()))
+}
+
+/// What there is, as a JSON array of objects: machines, workloads, policies, features, presets or costs.
+#[pyfunction]
+#[pyo3(signature = (what, of=None))]
+fn describe(what: &str, of: Option<&str>) -> PyResult<String> {
+    contend::describe::list(what, of).map(|v| v.to_string()).map_err(scenario_error)
 }
 
 #[pymodule]
@@ -147,5 +179,6 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add("ScenarioInvalid", m.py().get_type::<ScenarioInvalid>())?;
     m.add_class::<Output>()?;
     m.add_function(wrap_pyfunction!(run, m)?)?;
+    m.add_function(wrap_pyfunction!(resolve, m)?)?;
     m.add_function(wrap_pyfunction!(describe, m)?)
 }

@@ -1,0 +1,7 @@
+"""Studies: published experiments, simulated and compared. See docs/studies.md; how it is built: docs/internals/studies.md.
+
+    study files -> Study -> list of runs -> readings -> rows -> effects -> summary -> text, JSON, frames, picture
+
+`load` reads and checks the files, `plan` lists the runs, `simulate` runs them, `judge` knows published and simulated
+numbers only. Nothing before `reproduce` looks at a published value but for its place (`x`), and `judge` starts no run.
+"""

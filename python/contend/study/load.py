@@ -1,0 +1,460 @@
+"""From the files of a study to a checked `Study`."""
+
+from __future__ import annotations
+
+import csv
+import functools
+import json
+import math
+import os
+import tomllib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from contend import _core
+from contend.study.model import (
+    AFTER,
+    BEFORE,
+    CHANGE,
+    Assumption,
+    Beyond,
+    Metric,
+    Parameter,
+    Row,
+    Settings,
+    Study,
+    Value,
+    Variant,
+    Workload,
+)
+from contend.study.section import Section, StudyInvalid, close
+
+SCHEMA = 1
+COLUMNS = [
+    "study", "table", "machine", "workload", "variant", "x_name", "x", "metric", "unit", "better", "value", "value_lo",
+    "value_hi", "stdev_pct", "note",
+]  # fmt: skip
+FORMS = ["rate", "time_of", "latency", "normalized", "reduction", "value"]
+SLICE_MS = 30.0
+
+
+def shipped_folder() -> Path:
+    """Where the shipped studies lie: in the package, or in the checkout that it runs from."""
+    package = Path(__file__).resolve().parent.parent
+    for folder in (package / "studies", package.parent.parent / "studies"):
+        if folder.is_dir():
+            return folder
+    return package / "studies"
+
+
+def names() -> list[str]:
+    """The shipped studies."""
+    folder = shipped_folder()
+    return sorted(f.parent.name for f in folder.glob("*/study.toml"))
+
+
+def find(study: str | os.PathLike[str]) -> Path:
+    """The folder of a study: a path of a folder with study.toml, or a shipped study's name."""
+    path = Path(study)
+    if path.name == "study.toml":
+        path = path.parent
+    if (path / "study.toml").is_file():
+        return path
+    name = os.fspath(study)
+    if name in names():
+        return shipped_folder() / name
+    if path.is_dir():
+        raise StudyInvalid(f"{name}: not a study (study.toml is missing)")
+    right = close(name, names(), "`contend list studies` lists them; also the path of a folder with study.toml")
+    raise StudyInvalid(f"{name}: no such study; {right}")
+
+
+def load(study: str | os.PathLike[str]) -> Study:
+    """Read and check a study.
+
+    Raises StudyInvalid: the message names file, line, key, what was found, and what would be right.
+    """
+    folder = find(study)
+    file = folder / "study.toml"
+    text = _text(file)
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as e:
+        raise StudyInvalid(f"{file}: not valid TOML: {e}") from None
+    top = Section(file, text, table)
+    schema = top.take("schema", int)
+    if schema != SCHEMA:
+        raise top.wrong("schema", schema, str(SCHEMA))
+    name = top.take("name", str)
+    title, source = top.take("title", str), top.take("source", str)
+    seeds, draws = top.whole("seeds", 3, least=1), top.whole("draws", 8, least=0)
+    before = top.sub("before", needed=True)
+    assert before is not None
+    policy = before.take("policy", str)
+    _known(before, "policy", policy, [p["name"] for p in _listed("presets")], "`contend list presets` lists them")
+    before_set = _features(before.sub("set"), policy)
+    before.done()
+    switches = {}
+    for key, features in top.take("switch", dict).items():
+        if not isinstance(features, dict):
+            raise top.wrong("switch", features, "tables [switch.NAME]")
+        switches[key] = _features(Section(file, text, features, ("switch", key)), policy)
+        if not switches[key]:
+            raise StudyInvalid(f"{top.at('switch')}.{key}: empty; should set what the patch changes")
+    if not switches:
+        raise StudyInvalid(f"{top.at('switch')}: empty; should have a table [switch.NAME]")
+    rows = read_rows(folder / "published.csv", name)
+    sections = top.subs("workload")
+    workloads = tuple(_workload(s, folder, rows) for s in sections)
+    for i, w in enumerate(workloads):
+        if any((v.name, v.machine) == (w.name, w.machine) for v in workloads[:i]):
+            raise sections[i].wrong("name", w.name, "a workload that stands here once for each machine")
+    assumptions = tuple(_assumption(s, workloads) for s in top.subs("assumption"))
+    beyond = tuple(_beyond(s, folder, workloads) for s in top.subs("beyond"))
+    top.done()
+    loaded = Study(
+        name, folder, title, source, seeds, draws, policy, before_set, switches, workloads, assumptions, beyond, rows
+    )
+    _check_rows(loaded, folder / "published.csv", file)
+    return loaded
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise StudyInvalid(f"{file}: cannot be read: no such file") from None
+    except UnicodeDecodeError:
+        raise StudyInvalid(f"{file}: not UTF-8 text") from None
+    except OSError as e:
+        raise StudyInvalid(f"{file}: cannot be read: {e.strerror}") from None
+
+
+@functools.cache
+def _listed(what: str, of: str | None = None) -> list[dict[str, Any]]:
+    listed: list[dict[str, Any]] = json.loads(_core.describe(what, of))
+    return listed
+
+
+def _known(section: Section, key: str, found: str, known: Iterable[str], where: str) -> None:
+    known = list(known)
+    if found not in known:
+        raise section.wrong(key, found, close(found, known, where))
+
+
+def _features(section: Section | None, policy: str) -> Settings:
+    """A table of features, and of nothing else."""
+    if section is None:
+        return {}
+    known = [f["name"] for f in _listed("features", policy)]
+    out: Settings = {}
+    for key in list(section.table):
+        if key not in known:
+            raise StudyInvalid(
+                f"{section.at(key)}: unknown feature; {close(key, known, '`contend list features` lists them')}"
+            )
+        out[key] = section.take(key, (bool, int, str), right="true, false, a whole number or a word")
+    return out
+
+
+def _settings(section: Section | None) -> Settings:
+    """Anything that `--set` takes: nested tables are dotted keys."""
+    if section is None:
+        return {}
+    out: Settings = {}
+    for key in list(section.table):
+        if isinstance(section.table[key], dict):
+            inner = section.sub(key)
+            out |= {f"{key}.{k}": v for k, v in _settings(inner).items()}
+        else:
+            out[key] = section.take(key, (bool, int, float, str), right="a word, a number, true or false")
+    return out
+
+
+def _metrics(section: Section) -> dict[str, Metric]:
+    """`metric` for all rows, or `metrics` by the CSV's metric."""
+    one, many = section.sub("metric"), section.sub("metrics")
+    if (one is None) == (many is None):
+        raise StudyInvalid(f"{section.at('metric')}: should be given, or a table of them, `metrics`, but not both")
+    if one is not None:
+        return {"": _metric(one)}
+    assert many is not None
+    found = {}
+    for key in list(many.table):
+        inner = many.sub(key)
+        assert inner is not None
+        found[key] = _metric(inner)
+    return found
+
+
+def _metric(section: Section) -> Metric:
+    form = [f for f in FORMS if f in section.table]
+    if len(form) != 1:
+        known = [*FORMS, "scale", "per_x"]
+        odd = next((k for k in section.table if k not in known), None)
+        if odd:
+            raise StudyInvalid(f"{section.at(odd)}: unknown key; {close(odd, known, f'should be one of {known}')}")
+        raise StudyInvalid(f"{section.at()}: should have exactly one of {', '.join(FORMS)}")
+    read = section.take(form[0], str)
+    scale = float(section.number("scale", 1.0, above=0)) if form[0] in ("rate", "time_of", "value", "latency") else 1.0
+    per_x = float(section.number("per_x", above=0)) if form[0] == "time_of" else None
+    section.done()
+    match form[0]:
+        case "rate":
+            return Metric("value", f"rate.{read}", scale)
+        case "time_of":
+            return Metric("time", f"rate.{read}", scale, per_x)
+        case "latency":
+            return Metric("percentile", read, scale)
+        case "normalized":
+            return Metric("normalized", f"rate.{read}")
+        case "value":
+            return Metric("value", read, scale)
+        case _:
+            return Metric("reduction", read)
+
+
+def _scenario(section: Section, folder: Path) -> Path:
+    name = section.take("scenario", str)
+    file = folder / name
+    if not file.is_file():
+        raise StudyInvalid(f"{section.at('scenario')}: {file}: no such file")
+    return file
+
+
+def _workload(section: Section, folder: Path, rows: tuple[Row, ...]) -> Workload:
+    name, machine = section.take("name", str), section.take("machine", str)
+    mine = [r for r in rows if (r.workload, r.machine) == (name, machine)]
+    if not mine:
+        known = sorted({f"{r.workload} on {r.machine}" for r in rows})
+        right = close(f"{name} on {machine}", known, f"published.csv has {'; '.join(known)}")
+        raise StudyInvalid(f"{section.at('name')}: published.csv has no row of {name} on {machine}; {right}")
+    scenario = _scenario(section, folder)
+    x = section.take("x", str, None)
+    metrics = _metrics(section)
+    for m in metrics:
+        _known(section, "metrics", m, ["", *(r.metric for r in mine)], "the name of a metric in published.csv")
+    slice_ms = float(section.number("slice_ms", SLICE_MS, above=0))
+    quick_ms = float(section.number("quick_slice_ms", slice_ms, above=0))
+    warmup_ms = float(section.number("warmup_ms", 0, above=-1e-9))
+    fit_x = section.take("fit_x", list, [], "a list of values of x")
+    published = {r.x for r in mine if r.variant == BEFORE}
+    for value in fit_x:
+        if not isinstance(value, (int, float)) or value not in published:
+            shown = ", ".join(f"{p:g}" for p in sorted(published)) or "no row: nothing can be fitted"
+            raise section.wrong("fit_x", value, f"x of a row of `before`: {shown}")
+    if len(set(fit_x)) != len(fit_x):
+        raise section.wrong("fit_x", fit_x, "each value once")
+    fitted = section.sub("fitted")
+    parameters = tuple(_parameter(fitted, key) for key in list(fitted.table)) if fitted else ()
+    if parameters and not fit_x:
+        raise StudyInvalid(f"{section.at('fit_x')}: missing; should list the rows of `before` that it was fitted to")
+    if fit_x and not parameters:
+        raise section.wrong("fit_x", fit_x, "left out: no parameter is fitted ([workload.fitted])")
+    if parameters and len(parameters) >= len(fit_x):
+        found = f"{len(parameters)} parameters for {len(fit_x)} rows"
+        raise section.wrong("fit_x", found, "more rows than parameters")
+    if parameters and any(m.form not in ("value", "time", "percentile") for m in metrics.values()):
+        raise section.wrong("metric", "normalized or a reduction", "a rate, a time, a value or a latency to be fitted")
+    settings = _settings(section.sub("set"))
+    section.done()
+    done = Workload(
+        name, machine, scenario, x, metrics, slice_ms, quick_ms, warmup_ms, tuple(map(float, fit_x)), parameters,
+        settings, _line(section),
+    )  # fmt: skip
+    _try(section, "scenario", done)
+    for p in parameters:
+        _try(section, "fitted", done, {p.key: int(p.value) if p.whole else p.value})
+    if x is not None:
+        for value in sorted({r.x for r in mine}):
+            _try(section, "x", done, {x: number(value)})
+    return done
+
+
+def _line(section: Section) -> int:
+    from contend.study.section import line_of
+
+    return line_of(section.text, section.path)
+
+
+def number(value: float) -> int | float:
+    """1 and not 1.0."""
+    return int(value) if float(value).is_integer() else value
+
+
+def _try(section: Section, key: str, w: Workload, settings: Settings | None = None) -> None:
+    """Would the scenario be accepted?"""
+    from contend.run import text_of
+
+    try:
+        _core.resolve(
+            path=w.scenario,
+            machine=w.machine,
+            set=[(k, text_of(v)) for k, v in {**w.set, **(settings or {})}.items()],
+        )
+    except _core.ContendError as e:
+        raise StudyInvalid(f"{section.at(key)}: {e}") from None
+
+
+def _parameter(fitted: Section, key: str) -> Parameter:
+    if not key.startswith("workload."):
+        raise StudyInvalid(
+            f"{fitted.at(key)}: unknown key; should be a parameter of the workload, such as workload.work_ns: "
+            "nothing else may be fitted"
+        )
+    section = fitted.sub(key)
+    assert section is not None
+    given = [section.number(k) for k in ("value", "lo", "hi")]
+    section.done()
+    value, lo, hi = given
+    if not (0 <= lo < hi < math.inf):
+        raise fitted.wrong(key, {"lo": lo, "hi": hi}, "0 <= lo < hi")
+    if not lo <= value <= hi:
+        raise fitted.wrong(key, value, f"a value from lo to hi ({lo:g} to {hi:g})")
+    return Parameter(key, float(value), float(lo), float(hi), all(isinstance(v, int) for v in given))
+
+
+def _assumption(section: Section, workloads: tuple[Workload, ...]) -> Assumption:
+    machine, workload = section.take("machine", str, None), section.take("workload", str, None)
+    if (machine is None) == (workload is None):
+        raise StudyInvalid(f"{section.at()}: should name a machine or a workload, and not both")
+    if machine is not None:
+        _known(section, "machine", machine, {w.machine for w in workloads}, "the machine of a workload")
+    if workload is not None:
+        _known(section, "workload", workload, {w.name for w in workloads}, "the name of a workload")
+    key, why = section.take("key", str), section.take("why", str)
+    lo, hi = section.number("lo"), section.number("hi")
+    section.done()
+    if not 0 <= lo < hi:
+        raise section.wrong("hi", hi, f"above lo ({lo:g}, which is at least 0)")
+    done = Assumption(
+        key, float(lo), float(hi), isinstance(lo, int) and isinstance(hi, int), why, machine, workload
+    )
+    for w in workloads:
+        if machine in (None, w.machine) and workload in (None, w.name):
+            for value in (lo, hi):
+                _try(section, "key", w, {key: value})
+    return done
+
+
+def _beyond(section: Section, folder: Path, workloads: tuple[Workload, ...]) -> Beyond:
+    name, title = section.take("name", str), section.take("title", str, "")
+    of = section.take("workload", str, None)
+    settings: Settings = {}
+    defaults: tuple[float | None, float | None, float] = (None, None, 0.0)
+    if of is not None:
+        _known(section, "workload", of, {w.name for w in workloads}, "the name of a workload")
+        w = next(w for w in workloads if w.name == of)
+        scenario, settings = w.scenario, {**w.set, **w.parameters}
+        defaults = (w.slice_ms, w.quick_slice_ms, w.warmup_ms)
+    else:
+        scenario = _scenario(section, folder)
+    settings |= _settings(section.sub("set"))
+    vary: dict[str, tuple[Value, ...]] = {}
+    for key, values in section.take("vary", dict, {}).items():
+        if not isinstance(values, list) or not values:
+            raise section.wrong("vary", values, f"a list of values of {key}")
+        vary[key] = tuple(values)
+    variants = []
+    for v in section.subs("variants"):
+        policy = v.take("policy", str)
+        _known(v, "policy", policy, [p["name"] for p in _listed("presets")], "`contend list presets` lists them")
+        variants.append(Variant(v.take("name", str), policy, _features(v.sub("set"), policy)))
+        v.done()
+    columns = section.take("columns", list)
+    if not variants or not columns or not all(isinstance(c, str) for c in columns):
+        key = "columns" if variants else "variants"
+        raise StudyInvalid(f"{section.at(key)}: should have at least one entry")
+    slice_ms = section.number("slice_ms", defaults[0], above=0)
+    quick_ms = section.number("quick_slice_ms", defaults[1] or slice_ms, above=0)
+    warmup_ms = float(section.number("warmup_ms", defaults[2], above=-1e-9))
+    section.done()
+    return Beyond(
+        name, title, scenario, settings, vary, tuple(variants), tuple(columns), slice_ms, quick_ms, warmup_ms,
+        _line(section),
+    )  # fmt: skip
+
+
+def read_rows(file: Path, study: str) -> tuple[Row, ...]:
+    """The published rows."""
+    text = _text(file)
+    reader = csv.reader(text.splitlines())
+    header = next(reader, [])
+    if header != COLUMNS:
+        odd = next((c for c in header if c not in COLUMNS), None)
+        absent = [c for c in COLUMNS if c not in header]
+        found = f"unknown column {odd}" if odd else f"no column {absent[0]}" if absent else "columns in another order"
+        raise StudyInvalid(f"{file}:1: {found}; the columns are {','.join(COLUMNS)}")
+    rows = []
+    for cells in reader:
+        at = f"{file}:{reader.line_num}"
+        if not cells:
+            continue
+        if len(cells) != len(COLUMNS):
+            raise StudyInvalid(f"{at}: found {len(cells)} cells; should be {len(COLUMNS)}")
+        cell = dict(zip(COLUMNS, cells, strict=True))
+        rows.append(_row(cell, at, reader.line_num, study))
+    if not rows:
+        raise StudyInvalid(f"{file}: no rows")
+    return tuple(rows)
+
+
+def _row(cell: dict[str, str], at: str, line: int, study: str) -> Row:
+    def wrong(key: str, right: str) -> StudyInvalid:
+        return StudyInvalid(f"{at}: {key}: found '{cell[key]}'; should be {right}")
+
+    def value(key: str, *, needed: bool = False) -> float | None:
+        if not cell[key] and not needed:
+            return None
+        try:
+            found = float(cell[key])
+        except ValueError:
+            raise wrong(key, "a number") from None
+        if not math.isfinite(found):
+            raise wrong(key, "a number")
+        return found
+
+    if cell["study"] != study:
+        raise wrong("study", f"{study}, as study.toml says")
+    for key in ("table", "machine", "workload", "metric"):
+        if not cell[key]:
+            raise wrong(key, "a name")
+    if cell["variant"] not in (BEFORE, AFTER, CHANGE):
+        raise wrong("variant", f"{BEFORE}, {AFTER} or {CHANGE}")
+    if cell["better"] not in ("lower", "higher"):
+        raise wrong("better", "lower or higher")
+    x = value("x", needed=True)
+    assert x is not None
+    row = Row(
+        cell["study"], cell["table"], cell["machine"], cell["workload"], cell["variant"], cell["x_name"], x,
+        cell["metric"], cell["unit"], cell["better"], value("value"), value("value_lo"), value("value_hi"),
+        value("stdev_pct"), cell["note"], line,
+    )  # fmt: skip
+    if row.published is None:
+        raise wrong("value", "a number, or value_lo and value_hi")
+    if row.variant != CHANGE and row.published <= 0:
+        raise wrong("value", "above 0")
+    return row
+
+
+def _check_rows(study: Study, file: Path, toml: Path) -> None:
+    seen: dict[tuple[object, ...], Row] = {}
+    for row in study.rows:
+        key = (row.table, row.machine, row.workload, row.variant, row.x, row.metric)
+        if key in seen:
+            raise StudyInvalid(f"{file}:{row.line}: the same row as line {seen[key].line}; should be there once")
+        seen[key] = row
+        if row.switch not in study.switches and len(study.switches) > 1:
+            right = close(row.switch, study.switches, f"should be one of {', '.join(study.switches)}")
+            raise StudyInvalid(
+                f"{file}:{row.line}: table: found '{row.table}': {toml} has no [switch.{row.switch}]; {right}"
+            )
+        w = study.workload(row.workload, row.machine)
+        if w is not None and w.metric(row.metric) is None:
+            right = f"`metrics` has {', '.join(w.metrics)}"
+            raise StudyInvalid(f"{file}:{row.line}: metric: found '{row.metric}'; {toml}:{w.line}: {right}")
+    for row in study.rows:
+        key = (row.table, row.machine, row.workload, BEFORE, row.x, row.metric)
+        if row.variant == AFTER and key not in seen:
+            raise StudyInvalid(f"{file}:{row.line}: no row of `{BEFORE}` to compare with")

@@ -1,0 +1,190 @@
+"""What a study is, as its files say it: plain values, checked by `load`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+BEFORE = "before"
+AFTER = "after"
+CHANGE = "after-vs-before"
+"""Variants of the published rows: unpatched, patched, and posts that print only the change."""
+
+Value = bool | int | float | str
+Settings = dict[str, Value]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A published value."""
+
+    study: str
+    table: str
+    machine: str
+    workload: str
+    variant: str
+    x_name: str
+    x: float
+    metric: str
+    unit: str
+    better: str
+    value: float | None
+    lo: float | None
+    hi: float | None
+    stdev_pct: float | None
+    note: str
+    line: int
+
+    @property
+    def published(self) -> float | None:
+        """The value; the middle of a range."""
+        if self.value is None and self.lo is not None and self.hi is not None:
+            return (self.lo + self.hi) / 2
+        return self.value
+
+    @property
+    def higher_is_better(self) -> bool:
+        """Which direction is an improvement."""
+        return self.better == "higher"
+
+    @property
+    def switch(self) -> str:
+        """The name of the switch: what follows the slash in `table`, or all of it."""
+        return self.table.rpartition("/")[2]
+
+
+@dataclass(frozen=True)
+class Metric:
+    """How a published metric is read off a run.
+
+    `read` is an expression (`contend.study.values`); `form` what is made of it: "value", "time" (of `per_x` times x
+    at that rate), "percentile", "normalized" (to `before`) or "reduction" (per cent by which it falls).
+    """
+
+    form: str
+    read: str
+    scale: float = 1.0
+    per_x: float | None = None
+
+    def expression(self, x: float) -> str:
+        """What to read of the run at x."""
+        return f"latency.{self.read}.p{x:g}" if self.form == "percentile" else self.read
+
+    def value(self, read: float | None, x: float) -> float | None:
+        """The metric from what was read."""
+        if read is None:
+            return None
+        if self.form == "time":
+            assert self.per_x is not None
+            return self.scale * self.per_x * x / read if read > 0 else None
+        return self.scale * read
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A fitted parameter of a workload."""
+
+    key: str
+    value: float
+    lo: float
+    hi: float
+    whole: bool
+
+
+@dataclass(frozen=True)
+class Assumption:
+    """Something the post does not say: drawn from lo to hi for the bands."""
+
+    key: str
+    lo: float
+    hi: float
+    whole: bool
+    why: str
+    machine: str | None = None
+    workload: str | None = None
+
+
+@dataclass(frozen=True)
+class Workload:
+    """The scenario that stands for a workload on a machine."""
+
+    name: str
+    machine: str
+    scenario: Path
+    x: str | None
+    metrics: dict[str, Metric]
+    """By the CSV's metric; "" stands for all."""
+    slice_ms: float
+    quick_slice_ms: float
+    warmup_ms: float
+    fit_x: tuple[float, ...]
+    fitted: tuple[Parameter, ...]
+    set: Settings
+    line: int
+
+    def metric(self, name: str) -> Metric | None:
+        """The metric that the CSV calls `name`."""
+        return self.metrics.get(name, self.metrics.get(""))
+
+    @property
+    def parameters(self) -> Settings:
+        """The fitted values."""
+        return {p.key: int(p.value) if p.whole else p.value for p in self.fitted}
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A policy of the tables that have no published values."""
+
+    name: str
+    policy: str
+    set: Settings
+
+
+@dataclass(frozen=True)
+class Beyond:
+    """A table without published values."""
+
+    name: str
+    title: str
+    scenario: Path
+    set: Settings
+    vary: dict[str, tuple[Value, ...]]
+    variants: tuple[Variant, ...]
+    columns: tuple[str, ...]
+    slice_ms: float | None
+    quick_slice_ms: float | None
+    warmup_ms: float
+    line: int
+
+
+@dataclass(frozen=True)
+class Study:
+    """A published experiment and its scenarios."""
+
+    name: str
+    folder: Path
+    title: str
+    source: str
+    seeds: int
+    draws: int
+    before_policy: str
+    before_set: Settings
+    switches: dict[str, Settings]
+    workloads: tuple[Workload, ...]
+    assumptions: tuple[Assumption, ...]
+    beyond: tuple[Beyond, ...]
+    rows: tuple[Row, ...]
+    places: dict[str, str] = field(default_factory=dict, repr=False)
+
+    def workload(self, name: str, machine: str) -> Workload | None:
+        """The workload of a row."""
+        return next((w for w in self.workloads if (w.name, w.machine) == (name, machine)), None)
+
+    def switch_name(self, row: Row) -> str:
+        """The switch that a row is about."""
+        return row.switch if row.switch in self.switches else next(iter(self.switches))
+
+    def after_set(self, switch: str) -> Settings:
+        """All features that the patched system has set."""
+        return {**self.before_set, **self.switches[switch]}

@@ -1,0 +1,229 @@
+"""Which runs a study needs. Pure: nothing is simulated here, and no published value is looked at.
+
+Equal runs are one run: `before` of two tables is simulated once.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import random
+import shlex
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from contend import _core
+from contend.run import text_of
+from contend.study.load import number
+from contend.study.model import AFTER, BEFORE, CHANGE, Row, Settings, Study, Workload
+
+Sets = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A simulation: all that determines it."""
+
+    scenario: Path
+    machine: str | None
+    policy: str
+    set: Sets
+    seed: int
+    horizon_s: float | None
+    warmup_s: float | None
+
+    @property
+    def command(self) -> str:
+        """The command that runs the same."""
+        words = ["contend", "run", str(self.scenario), *(["--machine", self.machine] if self.machine else [])]
+        words += ["--policy", self.policy]
+        for key, value in self.set:
+            words += ["--set", f"{key}={value}"]
+        words += ["--seed", str(self.seed)]
+        if self.horizon_s is not None:
+            words += ["--horizon", f"{self.horizon_s:.9g}"]
+        if self.warmup_s:
+            words += ["--warmup", f"{self.warmup_s:.9g}"]
+        return shlex.join(words)
+
+    def resolved(self) -> str:
+        """The complete scenario, as TOML."""
+        return _core.resolve(
+            path=self.scenario,
+            machine=self.machine,
+            policy=self.policy,
+            set=list(self.set),
+            seed=self.seed,
+            horizon_s=self.horizon_s,
+        )
+
+
+def sets(*settings: Settings) -> Sets:
+    """Settings as `Run` holds them; the last of two for one key counts."""
+    merged: Settings = {}
+    for s in settings:
+        merged |= s
+    return tuple(sorted((k, text_of(v)) for k, v in merged.items()))
+
+
+@dataclass(frozen=True)
+class Options:
+    """What is asked for."""
+
+    quick: bool = False
+    seeds: int | None = None
+
+    def seeds_of(self, study: Study) -> list[int]:
+        """The seeds."""
+        return list(range(1, 1 + (self.seeds or (1 if self.quick else study.seeds))))
+
+    def draws_of(self, study: Study) -> int:
+        """How many draws of the uncertain costs."""
+        return 0 if self.quick else study.draws
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The runs behind an effect at one seed or draw."""
+
+    before: Run
+    after: Run
+
+
+@dataclass(frozen=True)
+class Case:
+    """A published pair, or a published change: the rows, and the runs that stand for them."""
+
+    study: Study
+    workload: Workload
+    before: Row | None
+    after: Row
+    seeds: tuple[Pair, ...]
+    draws: tuple[Pair, ...]
+
+    @property
+    def expression(self) -> str:
+        """What is read of each run."""
+        metric = self.workload.metric(self.after.metric)
+        assert metric is not None
+        return metric.expression(self.after.x)
+
+
+@dataclass
+class Plan:
+    """All runs, each with the expressions that are read of it."""
+
+    runs: dict[Run, set[str]] = field(default_factory=dict)
+
+    def add(self, run: Run, expressions: Iterable[str]) -> Run:
+        """Ask for expressions of a run."""
+        self.runs.setdefault(run, set()).update(expressions)
+        return run
+
+
+def run_of(
+    study: Study,
+    w: Workload,
+    x: float,
+    features: Settings,
+    *,
+    seed: int,
+    quick: bool,
+    drawn: Settings | None = None,
+    fitted: Settings | None = None,
+) -> Run:
+    """One run of a workload."""
+    at_x: Settings = {w.x: number(x)} if w.x is not None else {}
+    parameters = w.parameters if fitted is None else fitted
+    length_ms = w.quick_slice_ms if quick else w.slice_ms
+    return Run(
+        scenario=w.scenario,
+        machine=w.machine,
+        policy=study.before_policy,
+        set=sets(w.set, parameters, at_x, drawn or {}, features),
+        seed=seed,
+        horizon_s=(w.warmup_ms + length_ms) / 1e3,
+        warmup_s=w.warmup_ms / 1e3,
+    )
+
+
+def cases(study: Study, options: Options, plan: Plan, switches: dict[str, Settings] | None = None) -> list[Case]:
+    """The cases of a study; their runs are added to the plan.
+
+    `switches` replaces what the patched system has set (`--ablate`).
+    """
+    befores = {(r.table, r.machine, r.workload, r.x, r.metric): r for r in study.rows if r.variant == BEFORE}
+    found = []
+    for row in study.rows:
+        w = study.workload(row.workload, row.machine)
+        if row.variant == BEFORE or w is None:
+            continue
+        name = study.switch_name(row)
+        if switches is not None and name not in switches:
+            continue
+        features = study.after_set(name) if switches is None else {**study.before_set, **switches[name]}
+        metric = w.metric(row.metric)
+        assert metric is not None
+        reads = [metric.expression(row.x)]
+
+        def pair(
+            seed: int, drawn: Settings | None, *, w: Workload = w, row: Row = row, features: Settings = features,
+            reads: list[str] = reads,
+        ) -> Pair:  # fmt: skip
+            made = [
+                run_of(study, w, row.x, f, seed=seed, quick=options.quick, drawn=drawn)
+                for f in (study.before_set, features)
+            ]
+            return Pair(plan.add(made[0], reads), plan.add(made[1], reads))
+
+        seeds = options.seeds_of(study)
+        drawn = [] if switches is not None else draws(study, w, options.draws_of(study))
+        before = befores.get((row.table, row.machine, row.workload, row.x, row.metric))
+        assert row.variant in (AFTER, CHANGE)
+        found.append(
+            Case(
+                study, w, before, row,
+                tuple(pair(s, None) for s in seeds), tuple(pair(seeds[0], d) for d in drawn),
+            )
+        )  # fmt: skip
+    return found
+
+
+@functools.cache
+def _uncertain(machine: str) -> tuple[tuple[str, float, float], ...]:
+    costs = json.loads(_core.describe("costs", machine))
+    return tuple((f"machine.{c['name']}", float(c["lo"]), float(c["hi"])) for c in costs if c["lo"] < c["hi"])
+
+
+def draws(study: Study, w: Workload, count: int) -> list[Settings]:
+    """Joint draws of all that is uncertain about a workload's machine and about the workload.
+
+    A Latin hypercube: each range is cut into `count` parts that are equally wide in the logarithm (linearly where a
+    range begins at 0), and each part is drawn from once. The same for all workloads of a machine.
+    """
+    dimensions = {key: (lo, hi, True) for key, lo, hi in _uncertain(w.machine)}
+    for a in study.assumptions:
+        if a.machine in (None, w.machine) and a.workload in (None, w.name):
+            dimensions[a.key] = (a.lo, a.hi, a.whole)
+    drawn: list[Settings] = [{} for _ in range(count)]
+    for key, (lo, hi, whole) in dimensions.items():
+        rng = random.Random(f"{study.name} {w.machine} {key}")
+        places = rng.sample(range(count), count)
+        for settings, place in zip(drawn, places, strict=True):
+            u = (place + rng.random()) / count
+            value = lo * (hi / lo) ** u if lo > 0 else lo + (hi - lo) * u
+            settings[key] = round(value) if whole else value
+    return drawn
+
+
+def ablations(study: Study) -> list[tuple[str, str, Settings]]:
+    """Each switch's (name, variant, features): each feature alone, and all but each; both only where it has several."""
+    found = []
+    for name, features in study.switches.items():
+        if len(features) < 2:
+            continue
+        for key, value in features.items():
+            rest: Settings = {k: v for k, v in features.items() if k != key}
+            found += [(name, f"only {key}", {key: value}), (name, f"without {key}", rest)]
+    return found

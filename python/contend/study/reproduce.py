@@ -1,0 +1,391 @@
+"""Studies, simulated and judged: runs to rows, rows to effects, effects to a summary."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from contend import _core
+from contend.study import beyond as beyond_tables
+from contend.study import judge
+from contend.study.load import load, names, number
+from contend.study.model import BEFORE, CHANGE, Row, Settings, Study, Workload
+from contend.study.plan import Case, Options, Pair, Plan, Run, ablations, cases
+from contend.study.simulate import Measured, Progress, simulate
+
+if TYPE_CHECKING:
+    import polars as pl
+
+SCHEMA = 1
+
+ROW_KEYS = [
+    "study", "table", "machine", "workload", "variant", "x_name", "x", "metric", "unit", "better", "published",
+    "published_lo", "published_hi", "stdev_pct", "simulated", "simulated_spread_pct", "kind", "slice_ms", "warmup_ms",
+    "sliced",
+]  # fmt: skip
+EFFECT_KEYS = [
+    "study", "table", "machine", "workload", "variant", "reference", "x", "metric", "published_pct", "noise_pct",
+    "simulated_pct", "spread_pct", "band_lo_pct", "band_hi_pct", "kind", "sign_ok", "size_ok", "judged", "quiet_ok",
+    "undetermined",
+]  # fmt: skip
+SCORE_KEYS = [
+    "right_sign_share", "right_size_share", "median_error_pp", "worst_error_pp", "rows_judged", "quiet_rows",
+    "quiet_within_share", "median_error_all_pp", "worst_error_all_pp", "rows_all",
+]  # fmt: skip
+
+
+@dataclass
+class Reproduction:
+    """What `contend reproduce` found. `rows`, `effects`, `summary`, `ablation` and `beyond` are polars frames;
+    `to_dict` is the object of `contend reproduce --json`."""
+
+    studies: list[Study]
+    options: Options
+    row_list: list[dict[str, Any]] = field(default_factory=list)
+    effect_list: list[dict[str, Any]] = field(default_factory=list)
+    ablation_list: list[dict[str, Any]] = field(default_factory=list)
+    beyond_list: list[dict[str, Any]] = field(default_factory=list)
+    failures: list[dict[str, Any]] = field(default_factory=list)
+    runs: int = 0
+    cpu_s: float = 0.0
+    wall_s: float = 0.0
+    asked: tuple[str, ...] = ()
+
+    @property
+    def scores(self) -> dict[str, Any]:
+        """The summary over all predicted rows, as an object."""
+        return {
+            **judge.summary(self.effect_list),
+            "runs": self.runs,
+            "cpu_s": self.cpu_s,
+            "wall_s": self.wall_s,
+            "slices": self._slices(),
+        }
+
+    def _slices(self) -> str:
+        sliced = [r for r in self.row_list if r["sliced"]]
+        if not sliced:
+            return "all work was simulated whole"
+        lengths = sorted({r["slice_ms"] for r in sliced})
+        shown = f"{lengths[0]:g}" if len(lengths) == 1 else f"{lengths[0]:g} to {lengths[-1]:g}"
+        return f"{len(sliced)} of {len(self.row_list)} rows are slices of {shown} ms, scaled by work done"
+
+    def of(self, study: str) -> dict[str, Any]:
+        """The summary of one study."""
+        return judge.summary([e for e in self.effect_list if e["study"] == study])
+
+    @property
+    def rows(self) -> pl.DataFrame:
+        """Published and simulated values."""
+        return _frame(self.row_list, ROW_KEYS)
+
+    @property
+    def effects(self) -> pl.DataFrame:
+        """Published and simulated effects."""
+        return _frame(self.effect_list, EFFECT_KEYS)
+
+    @property
+    def summary(self) -> pl.DataFrame:
+        """A row for the model and each baseline, over all studies (`study` is "all") and for each."""
+        rows = []
+        scopes = [("all", judge.summary(self.effect_list))]
+        if len(self.studies) > 1:
+            scopes += [(s.name, self.of(s.name)) for s in self.studies]
+        for name, found in scopes:
+            for predictor, scores in (("model", found), *found["baselines"].items()):
+                rows.append({"study": name, "predictor": predictor, **{k: scores[k] for k in SCORE_KEYS}})
+        return _frame(rows, ["study", "predictor", *SCORE_KEYS])
+
+    @property
+    def ablation(self) -> pl.DataFrame:
+        """Effects of each feature alone, and of all but each."""
+        return _frame(self.ablation_list, ABLATION_KEYS)
+
+    @property
+    def beyond(self) -> pl.DataFrame:
+        """The tables without published values, a row a value."""
+        return beyond_tables.frame(self.beyond_list)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The object that `contend reproduce --json` prints."""
+        found: dict[str, Any] = {
+            "schema": SCHEMA,
+            "contend": _core.__version__,
+            "studies": [
+                {
+                    "name": s.name,
+                    "title": s.title,
+                    "source": s.source,
+                    "seeds": len(self.options.seeds_of(s)),
+                    "draws": self.options.draws_of(s),
+                    "summary": self.of(s.name),
+                }
+                for s in self.studies
+            ],
+            "quick": self.options.quick,
+            "rows": self.row_list,
+            "effects": self.effect_list,
+            "summary": self.scores,
+        }
+        if "ablate" in self.asked:
+            found["ablation"] = self.ablation_list
+        if "beyond" in self.asked:
+            found["beyond"] = self.beyond_list
+        return {**found, "failures": self.failures}
+
+    def __repr__(self) -> str:
+        s = judge.summary(self.effect_list)
+        return (
+            f"<contend.Reproduction of {', '.join(s.name for s in self.studies)}: {len(self.row_list)} rows, "
+            f"{len(self.effect_list)} effects, {s['rows_judged']} judged>"
+        )
+
+
+def _frame(rows: Sequence[dict[str, Any]], keys: Sequence[str]) -> pl.DataFrame:
+    import polars as pl
+
+    words = {
+        "study", "table", "machine", "workload", "variant", "reference", "x_name", "metric", "unit", "better", "kind",
+        "predictor", "note",
+    }  # fmt: skip
+    flags = {"sign_ok", "size_ok", "judged", "quiet_ok", "undetermined", "sliced"}
+    counts = {"rows_judged", "quiet_rows", "rows_all"}
+
+    def kind(key: str) -> Any:
+        return pl.String if key in words else pl.Boolean if key in flags else pl.Int64 if key in counts else pl.Float64
+
+    return pl.DataFrame({k: pl.Series(k, [r[k] for r in rows], dtype=kind(k), strict=False) for k in keys})
+
+
+class _Readings:
+    """Values of runs, through the metric of a case."""
+
+    def __init__(self, measured: dict[Run, Measured]) -> None:
+        self.measured = measured
+
+    def value(self, case: Case, run: Run) -> float | None:
+        """The metric of a run; of a normalized one or a reduction, the number it is made of."""
+        metric = case.workload.metric(case.after.metric)
+        assert metric is not None
+        return metric.value(self.measured[run].values[case.expression], case.after.x)
+
+    def mean(self, case: Case, runs: Sequence[Run]) -> float | None:
+        """The mean over seeds; None if one is missing."""
+        values = [self.value(case, r) for r in runs]
+        known = [v for v in values if v is not None]
+        return statistics.fmean(known) if known and len(known) == len(values) else None
+
+    def effect(self, case: Case, pair: Pair) -> float | None:
+        """The effect at one seed or draw."""
+        return _effect(case, self.value(case, pair.before), self.value(case, pair.after))
+
+
+def _effect(case: Case, before: float | None, after: float | None) -> float | None:
+    """A published change is a reduction: positive where the number falls, and better if the post says so."""
+    if case.after.variant == CHANGE:
+        fall = judge.effect_pct(before, after, higher_is_better=False)
+        return fall if fall is None or case.after.higher_is_better else -fall
+    return judge.effect_pct(before, after, higher_is_better=case.after.higher_is_better)
+
+
+def _effect_row(case: Case, readings: _Readings) -> dict[str, Any]:
+    after, before = case.after, case.before
+    means = [readings.mean(case, [getattr(p, side) for p in case.seeds]) for side in ("before", "after")]
+    simulated = _effect(case, *means)
+    by_seed = [readings.effect(case, p) for p in case.seeds]
+    by_draw = [readings.effect(case, p) for p in case.draws]
+    lo, hi = judge.band_pct([*by_draw, simulated]) if by_draw else (None, None)
+    if after.variant == CHANGE:
+        value = after.published
+        published = value if value is None or after.higher_is_better else -value
+        noise = judge.noise_pct(after.stdev_pct, 0.0 if after.stdev_pct is not None else None)
+    else:
+        assert before is not None
+        published = judge.effect_pct(before.published, after.published, higher_is_better=after.higher_is_better)
+        noise = judge.noise_pct(before.stdev_pct, after.stdev_pct)
+    return _keyed(EFFECT_KEYS, {
+        **_place(after), "variant": after.variant, "reference": BEFORE, "published_pct": published,
+        "noise_pct": noise, "simulated_pct": simulated, "spread_pct": judge.spread_pct(by_seed), "band_lo_pct": lo,
+        "band_hi_pct": hi, "kind": "predicted", **judge.judgement(published, noise, simulated),
+        "undetermined": judge.undetermined(lo, hi),
+    })  # fmt: skip
+
+
+def _place(row: Row) -> dict[str, Any]:
+    return {
+        "study": row.study, "table": row.table, "machine": row.machine, "workload": row.workload,
+        "x": number(row.x), "metric": row.metric,
+    }  # fmt: skip
+
+
+def _keyed(keys: Sequence[str], values: dict[str, Any]) -> dict[str, Any]:
+    return {k: values[k] for k in keys}
+
+
+def _row(
+    row: Row, w: Workload | None, options: Options, simulated: float | None, spread: float | None, *, sliced: bool
+) -> dict[str, Any]:
+    fit = w is not None and row.variant == BEFORE and row.x in w.fit_x
+    length = None if w is None else w.quick_slice_ms if options.quick else w.slice_ms
+    return _keyed(ROW_KEYS, {
+        **_place(row), "variant": row.variant, "x_name": row.x_name, "unit": row.unit, "better": row.better,
+        "published": row.published, "published_lo": row.lo, "published_hi": row.hi, "stdev_pct": row.stdev_pct,
+        "simulated": simulated, "simulated_spread_pct": spread, "kind": "fit" if fit else "predicted",
+        "slice_ms": length, "warmup_ms": None if w is None else w.warmup_ms, "sliced": sliced,
+    })  # fmt: skip
+
+
+def _rows(study: Study, found: Sequence[Case], readings: _Readings, options: Options) -> list[dict[str, Any]]:
+    by_row: dict[int, tuple[Case, str]] = {}
+    for case in found:
+        by_row[case.after.line] = (case, "after")
+        if case.before is not None:
+            by_row.setdefault(case.before.line, (case, "before"))
+    rows = []
+    for row in study.rows:
+        w = study.workload(row.workload, row.machine)
+        if row.line not in by_row:
+            rows.append(_row(row, w, options, None, None, sliced=False))
+            continue
+        case, side = by_row[row.line]
+        runs = [getattr(p, side) for p in case.seeds]
+        simulated = readings.mean(case, runs)
+        values = [readings.value(case, r) for r in runs]
+        known = [v for v in values if v is not None]
+        spread = 100 * statistics.stdev(known) / abs(simulated) if simulated and len(known) > 1 else None
+        form = case.workload.metric(row.metric)
+        assert form is not None
+        if form.form == "normalized":
+            base = readings.mean(case, [p.before for p in case.seeds])
+            simulated = simulated / base if simulated is not None and base else None
+        if row.variant == CHANGE:
+            pairs = [readings.mean(case, [getattr(p, s) for p in case.seeds]) for s in ("before", "after")]
+            simulated = judge.effect_pct(*pairs, higher_is_better=False)
+            spread = None
+        sliced = any(readings.measured[r].sliced for r in runs)
+        rows.append(_row(row, w, options, simulated, spread, sliced=sliced))
+    return rows
+
+
+ABLATION_KEYS = ["study", "table", "workload", "machine", "x", "metric", "variant", "simulated_pct", "note"]
+
+
+@dataclass(frozen=True)
+class _Ablated:
+    variant: str
+    cases: list[Case]
+    note: str
+
+
+def _ablated(study: Study, options: Options, plan: Plan) -> list[_Ablated]:
+    found = []
+    for name, variant, features in ablations(study):
+        tried = Plan()
+        switches: dict[str, Settings] = {name: features}
+        made = cases(study, options, tried, switches)
+        note = ""
+        try:
+            next(iter(tried.runs)).resolved()
+            for run in list(tried.runs)[:2]:
+                run.resolved()
+        except _core.ContendError as e:
+            # A feature without what it needs.
+            note = str(e)
+        if not note:
+            for run, reads in tried.runs.items():
+                plan.add(run, reads)
+        found.append(_Ablated(variant, made, note))
+    return found
+
+
+def _ablation_rows(ablated: Sequence[_Ablated], readings: _Readings) -> list[dict[str, Any]]:
+    rows = []
+    for a in ablated:
+        for case in a.cases:
+            simulated = None
+            if not a.note:
+                means = [readings.mean(case, [getattr(p, s) for p in case.seeds]) for s in ("before", "after")]
+                simulated = _effect(case, *means)
+            place = {**_place(case.after), "variant": a.variant, "simulated_pct": simulated, "note": a.note}
+            rows.append(_keyed(ABLATION_KEYS, place))
+    return rows
+
+
+def planned(study: Study, *, quick: bool = False, seeds: int | None = None) -> list[Run]:
+    """The runs behind a study's rows, effects and bands."""
+    plan = Plan()
+    cases(study, Options(quick, seeds), plan)
+    return list(plan.runs)
+
+
+def reproduce(
+    studies: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
+    *,
+    quick: bool = False,
+    seeds: int | None = None,
+    ablate: bool = False,
+    beyond: bool = False,
+    progress: Progress | None = None,
+) -> Reproduction:
+    """Simulate studies and compare with what was published.
+
+    studies: a name, a path of a folder with study.toml, or several; all shipped ones if left out. `quick` takes short
+    slices, one seed and no bands; `seeds` overrides the number of seeds; `ablate` adds the effect of each feature
+    alone and of all but each; `beyond` simulates the tables without published values instead.
+
+    Raises ContendError, and KeyboardInterrupt on Ctrl-C.
+    """
+    if seeds is not None and seeds < 1:
+        raise _core.ContendError(f"--seeds: found {seeds}; should be a whole number of at least 1")
+    if studies is None:
+        studies = names()
+    elif isinstance(studies, (str, os.PathLike)):
+        studies = [studies]
+    began = time.monotonic()
+    options = Options(quick, seeds)
+    loaded = [load(s) for s in studies]
+    plan = Plan()
+    asked = (*(["ablate"] if ablate else []), *(["beyond"] if beyond else []))
+    tables = [beyond_tables.table(s, b, options, plan) for s in loaded for b in s.beyond] if beyond else []
+    found = [] if beyond else [(s, cases(s, options, plan)) for s in loaded]
+    ablated = [a for s in loaded for a in _ablated(s, options, plan)] if ablate else []
+    measured = simulate(plan.runs, progress)
+    readings = _Readings(measured)
+    result = Reproduction(loaded, options, asked=asked)
+    for study, study_cases in found:
+        result.row_list += _rows(study, study_cases, readings, options)
+        result.effect_list += [_effect_row(c, readings) for c in study_cases]
+        result.effect_list += _unmodelled(study)
+    result.ablation_list = _ablation_rows(ablated, readings)
+    result.beyond_list = [row for t in tables for row in t.rows(measured)]
+    result.failures = [
+        {"outcome": m.outcome, "detail": m.detail, "replay": run.command} for run, m in measured.items() if not m.ok
+    ]
+    result.runs = len(measured)
+    result.cpu_s = sum(m.cpu_s for m in measured.values())
+    result.wall_s = time.monotonic() - began
+    return result
+
+
+def _unmodelled(study: Study) -> list[dict[str, Any]]:
+    """Effects that were published and that no workload of the study stands for: printed, with nothing simulated."""
+    befores = {(r.table, r.machine, r.workload, r.x, r.metric): r for r in study.rows if r.variant == BEFORE}
+    found = []
+    for row in study.rows:
+        if row.variant == BEFORE or study.workload(row.workload, row.machine) is not None:
+            continue
+        before = befores.get((row.table, row.machine, row.workload, row.x, row.metric))
+        published = row.published
+        if before is not None:
+            published = judge.effect_pct(before.published, published, higher_is_better=row.higher_is_better)
+        noise = judge.noise_pct(before.stdev_pct if before else None, row.stdev_pct)
+        found.append(_keyed(EFFECT_KEYS, {
+            **_place(row), "variant": row.variant, "reference": BEFORE, "published_pct": published,
+            "noise_pct": noise, "simulated_pct": None, "spread_pct": None, "band_lo_pct": None, "band_hi_pct": None,
+            "kind": "predicted", **judge.judgement(published, noise, None), "undetermined": False,
+        }))  # fmt: skip
+    return found

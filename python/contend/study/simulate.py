@@ -1,0 +1,94 @@
+"""Simulating many runs at once: a thread a core, no GIL held while they run."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+
+from contend.run import run as simulate_one
+from contend.study.plan import Run
+from contend.study.section import StudyInvalid
+from contend.study.values import read
+
+Progress = Callable[[int, int], object]
+"""Called some times a second with the runs that are done and their number."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What was read off a run."""
+
+    outcome: str
+    detail: str
+    values: dict[str, float | None]
+    virtual_s: float
+    cpu_s: float
+
+    @property
+    def ok(self) -> bool:
+        """Did it end as asked?"""
+        return self.outcome in ("finished", "horizon")
+
+    @property
+    def sliced(self) -> bool:
+        """Did it end at the horizon, with work left?"""
+        return self.outcome == "horizon"
+
+
+class _Stopped(Exception):
+    """Another run failed, or Ctrl-C was pressed."""
+
+
+def cores() -> int:
+    """CPUs that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def _measure(run: Run, expressions: set[str], stop: threading.Event) -> Measured:
+    def look(*_: object) -> None:
+        if stop.is_set():
+            raise _Stopped
+
+    if stop.is_set():
+        raise _Stopped
+    result = simulate_one(
+        run.scenario,
+        machine=run.machine,
+        policy=run.policy,
+        set=dict(run.set),
+        seed=run.seed,
+        horizon_s=run.horizon_s,
+        progress=look,
+    )
+    values = {e: read(result.summary, e) if result.ok else None for e in expressions}
+    detail = str(result.summary["outcome_detail"])
+    return Measured(result.outcome, detail, values, result.summary["virtual_s"], result.cpu_s or 0.0)
+
+
+def simulate(runs: Mapping[Run, set[str]], progress: Progress | None = None) -> dict[Run, Measured]:
+    """Simulate the runs and read the expressions off each.
+
+    Ctrl-C stops all of them (KeyboardInterrupt); so does a run that is refused (ContendError).
+    """
+    stop = threading.Event()
+    with ThreadPoolExecutor(max_workers=cores()) as pool:
+        futures = {pool.submit(_measure, run, reads, stop): run for run, reads in runs.items()}
+        waiting = set(futures)
+        try:
+            while waiting:
+                done, waiting = wait(waiting, timeout=0.2, return_when=FIRST_COMPLETED)
+                for future in done:
+                    error = future.exception()
+                    if error is not None:
+                        run = futures[future]
+                        raise StudyInvalid(f"{error}\n  in: {run.command}") from error
+                if progress:
+                    progress(len(futures) - len(waiting), len(futures))
+        except BaseException:
+            stop.set()
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
+        return {run: future.result() for future, run in futures.items()}

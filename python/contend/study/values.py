@@ -1,0 +1,65 @@
+"""Reading numbers off the summary of a run.
+
+An expression is
+
+    rate.NAME             a program's counter per virtual second (after the warm-up)
+    latency.NAME.pN       a percentile of a program's latency, in us; also .mean, .max
+    ledger_pct.ACCOUNT    share of an account in all CPU time, in per cent
+    probes_per_search     run queues looked at in a search for an idle CPU
+    wakeups.far_pct       wake-ups that left the last-level cache of the CPU where the task ran before, in per cent
+    PATH                  any number of the summary, such as engine.ipis; in a list of objects a part of the path
+                          selects by name or kind: lock_kinds.rq.contended
+    A / B                 the quotient of two of these
+
+None stands for what the run does not have: a counter that never counted, a quotient of nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def read(summary: dict[str, Any], expression: str) -> float | None:
+    """The value of an expression."""
+    above, quotient, below = expression.partition(" / ")
+    if quotient:
+        a, b = read(summary, above.strip()), read(summary, below.strip())
+        return a / b if a is not None and b else None
+    head, _, rest = expression.partition(".")
+    if expression == "probes_per_search":
+        w = summary["wakeups"]
+        return w["probes"] / w["idle_searches"] if w["idle_searches"] else None
+    if expression == "wakeups.far_pct":
+        counts = list(summary["wakeups"]["from_previous"].values())
+        return 100 * sum(counts[3:]) / sum(counts) if sum(counts) else None
+    if head == "ledger_pct":
+        ledger = summary["ledger_ns"]
+        return 100 * ledger[rest] / sum(ledger.values()) if rest in ledger else None
+    if head == "rate":
+        counter = summary["metrics"]["counts"].get(rest)
+        return counter["per_s"] if counter else None
+    if head == "latency":
+        name, _, which = rest.rpartition(".p")
+        if not name:
+            name, _, which = rest.rpartition(".")
+        else:
+            which = f"p{which}"
+        samples = summary["metrics"]["latencies_us"].get(name)
+        return samples.get(which) if samples and samples["count"] else None
+    return _at(summary, expression.split("."))
+
+
+def _at(value: Any, path: list[str]) -> float | None:
+    for i, part in enumerate(path):
+        if isinstance(value, dict):
+            # A key may hold a point: p99.5.
+            rest = ".".join(path[i:])
+            if rest in value:
+                value = value[rest]
+                break
+            value = value.get(part)
+        elif isinstance(value, list):
+            value = next((v for v in value if part in (v.get("name"), v.get("kind"))), None)
+        else:
+            return None
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
