@@ -11,7 +11,7 @@ export VIRTUAL_ENV := $(CURDIR)/$(VENV)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick bench build lint rust-test python-test clean lock
+.PHONY: help demo test studies quick bench build lint rust-test python-test clean lock
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F '\t' '{ printf "  make %-12s %s\n", $$1, $$2 }'
@@ -25,6 +25,10 @@ test: lint rust-test build python-test ## Everything: formats, lints, all tests 
 quick: build $(VENV)/dev-ready ## Part of the tests (under a minute after a build)
 	$(CARGO) test --quiet --lib -p contend-platform -p contend-locks -p contend-machine -p contend-sched -p contend
 	$(BIN)/python -m pytest -q -m "not slow"
+
+studies: build ## Reproduce the published studies whole (under 20 minutes on 2 cores), and derive their fitted parameters again
+	@for study in studies/*/study.toml; do $(CONTEND) fit $$(dirname $$study) --check || exit $$?; done
+	@$(CONTEND) reproduce
 
 bench: build $(VENV)/dev-ready ## The project's figures: dispatches and messages a CPU-second, events a second
 	$(CARGO) bench --workspace --locked

@@ -7,34 +7,68 @@
 >>> result["ledger"].columns
 ['account', 'ns', 'share']
 
-`run` simulates a scenario and returns a `Result`; `load` reads a stored one. Simulations hold no GIL: run them in
-threads, side by side. Whatever is refused raises `ContendError`; what happens inside a simulation (a deadlock, a stall,
-a policy that errs) is no exception but the result's `outcome`.
+`run` simulates a scenario and returns a `Result`; `load` reads a stored one. `reproduce` simulates a published study
+and compares, `fit` derives its fitted parameters again. Simulations hold no GIL: run them in threads, side by side.
+Whatever is refused raises `ContendError`; what happens inside a simulation (a deadlock, a stall, a policy that errs) is
+no exception but the result's `outcome`.
 """
+
+from typing import TYPE_CHECKING, Any
 
 from contend._core import ContendError, ScenarioInvalid, __version__
 from contend.result import Result, load
 from contend.run import (
     Progress,
+    list_costs,
     list_features,
     list_machines,
     list_policies,
     list_presets,
+    list_studies,
     list_workloads,
     run,
 )
 
+if TYPE_CHECKING:
+    from contend.study.fitting import Fit, fit
+    from contend.study.reproduction import Reproduction, reproduce
+    from contend.study.section import StudyInvalid
+
 __all__ = [
     "ContendError",
+    "Fit",
     "Progress",
+    "Reproduction",
     "Result",
     "ScenarioInvalid",
+    "StudyInvalid",
     "__version__",
+    "fit",
+    "list_costs",
     "list_features",
     "list_machines",
     "list_policies",
     "list_presets",
+    "list_studies",
     "list_workloads",
     "load",
+    "reproduce",
     "run",
 ]
+
+_LAZY = {
+    "Fit": "fitting",
+    "Reproduction": "reproduction",
+    "StudyInvalid": "section",
+    "fit": "fitting",
+    "reproduce": "reproduction",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Studies are imported when they are used: the command starts without them."""
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(f"contend.study.{_LAZY[name]}"), name)

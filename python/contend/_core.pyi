@@ -12,6 +12,7 @@ __all__ = [
     "ScenarioInvalid",
     "__version__",
     "describe",
+    "resolve",
     "run",
 ]
 
@@ -44,8 +45,20 @@ def run(
     set: list[tuple[str, str]] = ...,
     seed: int | None = None,
     horizon_s: float | None = None,
+    warmup_s: float | None = None,
     trace: str | PathLike[str] | None = None,
     out: str | PathLike[str] | None = None,
     progress: Callable[[int, int | None, int, int], object] | None = None,
 ) -> Output: ...
-def describe(what: str, policy: str | None = None) -> str: ...
+def resolve(
+    *,
+    path: str | PathLike[str] | None = None,
+    json: str | None = None,
+    machine: str | None = None,
+    policy: str | None = None,
+    set: list[tuple[str, str]] = ...,
+    seed: int | None = None,
+    horizon_s: float | None = None,
+    warmup_s: float | None = None,
+) -> str: ...
+def describe(what: str, of: str | None = None) -> str: ...

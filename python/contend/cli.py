@@ -10,13 +10,15 @@ import json
 import os
 import shlex
 import sys
-import time
 from collections.abc import Callable
 from typing import NoReturn
 
 import click
 
 from contend._core import ContendError, __version__, describe
+from contend.progress import RunProgress
+from contend.study import command as study_command
+from contend.study.command import Interrupted
 
 EXIT_OK = 0
 EXIT_INPUT = 2
@@ -33,11 +35,8 @@ EXIT_BY_OUTCOME = {
 EXIT_INTERRUPTED = 130
 EXIT_PIPE = 141
 
-LISTABLE = ["machines", "workloads", "policies", "features", "presets"]
+LISTABLE = ["machines", "workloads", "policies", "features", "presets", "costs", "studies"]
 SHELLS = ["bash", "zsh", "fish"]
-
-PROGRESS_AFTER_S = 2.0
-"""A run that takes longer shows where it stands."""
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -47,10 +46,6 @@ def cli() -> None:
 
     Runs real scheduler algorithms over a simulated many-core host, and says what happened and why.
     """
-
-
-class Interrupted(Exception):
-    """Ctrl-C during a run."""
 
 
 def key_value(text: str) -> tuple[str, str]:
@@ -89,48 +84,6 @@ def completing(what: str) -> Callable[[click.Context, click.Parameter, str], lis
     return names
 
 
-class ProgressLine:
-    """One line on stderr, rewritten in place: how far, how fast, how long still."""
-
-    def __init__(self, *, forced: bool) -> None:
-        self.began = time.monotonic()
-        self.forced = forced
-        self.width = 0
-        self.shown = 0.0
-
-    def __call__(self, now_ns: int, horizon_ns: int | None, alive: int, dispatches: int) -> None:
-        """Show it, from the second second on and four times a second."""
-        clock = time.monotonic()
-        taken = clock - self.began
-        if (taken < PROGRESS_AFTER_S and not self.forced) or clock - self.shown < 0.25:
-            return
-        self.shown = clock
-        virtual = now_ns / 1e9
-        rate = virtual / taken if taken else 0.0
-        parts = []
-        if horizon_ns:
-            parts.append(f"{100 * now_ns / horizon_ns:3.0f} %  {virtual:.3f} of {horizon_ns / 1e9:g} virtual s")
-        else:
-            parts.append(f"{virtual:.3f} virtual s, {alive:,} tasks alive")
-        parts.append(f"{rate:.3g} virtual s/s")
-        parts.append(f"{dispatches / taken / 1e6:.2f} M dispatches/s" if taken else "")
-        if horizon_ns and rate > 0:
-            parts.append(f"{max(0.0, (horizon_ns / 1e9 - virtual) / rate):.0f} s left")
-        self._write("  ".join(parts))
-
-    def _write(self, line: str) -> None:
-        sys.stderr.write("\r" + line.ljust(self.width))
-        sys.stderr.flush()
-        self.width = len(line)
-
-    def clear(self) -> None:
-        """Remove the line."""
-        if self.width:
-            sys.stderr.write("\r" + " " * self.width + "\r")
-            sys.stderr.flush()
-            self.width = 0
-
-
 def replay_command(
     scenario: str,
     *,
@@ -139,6 +92,7 @@ def replay_command(
     sets: tuple[tuple[str, str], ...],
     seed: int,
     horizon: float | None,
+    warmup: float | None = None,
 ) -> str:
     """The one command that runs the same again."""
     words = ["contend", "run", scenario]
@@ -150,6 +104,8 @@ def replay_command(
         words += ["--set", f"{key}={value}"]
     if horizon is not None:
         words += ["--horizon", repr(horizon).removesuffix(".0")]
+    if warmup is not None:
+        words += ["--warmup", repr(warmup).removesuffix(".0")]
     words += ["--seed", str(seed)]
     return shlex.join(words)
 
@@ -183,6 +139,12 @@ def replay_command(
     callback=lambda _ctx, _param, text: seconds_number(text),
     help="End the run after this many virtual seconds.",
 )
+@click.option(
+    "--warmup",
+    metavar="S",
+    callback=lambda _ctx, _param, text: seconds_number(text),
+    help="What programs report in the first S virtual seconds does not count.",
+)
 @click.option("--out", metavar="DIR", help="Store the result here.")
 @click.option("--trace", metavar="FILE", help="Write scheduling events: Perfetto's format, or ftrace text (.txt).")
 @click.option("--json", "as_json", is_flag=True, help="Print the result's summary as one JSON object.")
@@ -196,6 +158,7 @@ def run(
     sets: tuple[tuple[str, str], ...],
     seed: int | None,
     horizon: float | None,
+    warmup: float | None,
     out: str | None,
     trace: str | None,
     as_json: bool,
@@ -210,7 +173,7 @@ def run(
     """
     from contend.run import run as simulate
 
-    line = ProgressLine(forced=progress) if progress or (sys.stderr.isatty() and not quiet) else None
+    line = RunProgress(forced=progress) if progress or (sys.stderr.isatty() and not quiet) else None
     try:
         # A later --set of the same key wins, as on other command lines.
         result = simulate(
@@ -220,6 +183,7 @@ def run(
             set=dict(sets),
             seed=seed,
             horizon_s=horizon,
+            warmup_s=warmup,
             out=out,
             trace=trace,
             progress=line,
@@ -230,7 +194,9 @@ def run(
         if line:
             line.clear()
     summary = result.to_dict()
-    replay = replay_command(scenario, machine=machine, policy=policy, sets=sets, seed=summary["seed"], horizon=horizon)
+    replay = replay_command(
+        scenario, machine=machine, policy=policy, sets=sets, seed=summary["seed"], horizon=horizon, warmup=warmup
+    )
     if as_json:
         click.echo(json.dumps({**summary, "replay": replay}, indent=2))
     elif not quiet:
@@ -251,13 +217,23 @@ def run(
     return EXIT_BY_OUTCOME[result.outcome]
 
 
+cli.add_command(study_command.reproduce)
+cli.add_command(study_command.fit)
+
+
 @cli.command("list")
 @click.argument("what", type=click.Choice(LISTABLE))
 @click.option("--policy", "-p", metavar="P", help="For features: show their values in this preset.")
+@click.option("--machine", "-m", metavar="M", shell_complete=completing("machines"), help="For costs: whose.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON array of objects.")
-def list_(*, what: str, policy: str | None, as_json: bool) -> int:
-    """What there is: machines, workloads, policies, features or presets."""
-    items = json.loads(describe(what, policy))
+def list_(*, what: str, policy: str | None, machine: str | None, as_json: bool) -> int:
+    """What there is: machines, workloads, policies, features, presets, a machine's costs, or studies."""
+    if what == "studies":
+        from contend.run import list_studies
+
+        items = list_studies()
+    else:
+        items = json.loads(describe(what, machine if what == "costs" else policy))
     if as_json:
         click.echo(json.dumps(items, indent=2))
         return EXIT_OK
@@ -283,6 +259,21 @@ def list_(*, what: str, policy: str | None, as_json: bool) -> int:
     elif what == "features":
         columns = [("feature", "left"), ("value", "left"), ("what it is", "fold"), ("values", "fold")]
         out.print(text.table("", columns, [[f["name"], f["value"], f["doc"], f["values"]] for f in items]))
+    elif what == "costs":
+        columns = [("cost", "left"), ("value", "right"), ("lo", "right"), ("hi", "right"), ("unit", "left"),
+                   ("source", "fold")]  # fmt: skip
+        out.print(
+            text.table(
+                "",
+                columns,
+                [[c["name"], *(f"{c[k]:,}" for k in ("value", "lo", "hi")), c["unit"], c["doc"]] for c in items],
+            )
+        )
+        click.echo("Of another machine: --machine M. To change one: contend run ... --set machine.COST=VALUE.")
+    elif what == "studies":
+        columns = [("study", "left"), ("about", "fold"), ("rows", "right"), ("source", "fold")]
+        out.print(text.table("", columns, [[s["name"], s["doc"], f"{s['rows']:,}", s["source"]] for s in items]))
+        click.echo("`contend reproduce STUDY` simulates one. Also the path of a folder with study.toml.")
     elif what == "policies":
         columns = [("policy", "left"), ("about", "fold"), ("presets", "fold")]
         out.print(text.table("", columns, [[p["name"], p["doc"], ", ".join(p["presets"])] for p in items]))

@@ -18,8 +18,8 @@ def _label(result: Result) -> str:
     return f"{s['policy']}{' + ' + changed if changed else ''}"
 
 
-def draw(results: Sequence[Result], file: str) -> None:
-    """Draw one result, or a baseline and a result side by side, to `file`."""
+def pyplot(file: str) -> Any:
+    """matplotlib, set up so that the same result gives the same bytes; `file` must be of a kind that it can draw."""
     if Path(file).suffix not in SUFFIXES:
         raise ContendError(f"--plot: found {file!r}; should end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}")
     try:
@@ -27,16 +27,16 @@ def draw(results: Sequence[Result], file: str) -> None:
     except ImportError as e:
         raise ContendError("--plot needs matplotlib: pip install 'contend[plot]'") from e
     mpl.use("Agg")
-    # The same result gives the same bytes.
     mpl.rcParams["svg.hashsalt"] = "contend"
     from matplotlib import pyplot as plt
 
-    first = results[0].summary
-    figure, (top, left, right) = plt.subplots(3, 1, figsize=(10, 11), layout="constrained")
-    figure.suptitle(f"{first['workload']} on {first['machine']} ({first['cpus']} CPUs)")
-    _ledger(top, results)
-    _latency(left, results)
-    _placement(right, results)
+    return plt
+
+
+def save(figure: Any, file: str) -> None:
+    """Write the figure and close it."""
+    from matplotlib import pyplot as plt
+
     metadata = {"Date": None} if file.endswith(".svg") else {"CreationDate": None} if file.endswith(".pdf") else None
     try:
         figure.savefig(file, dpi=130, metadata=metadata)
@@ -44,6 +44,18 @@ def draw(results: Sequence[Result], file: str) -> None:
         raise ContendError(f"{file}: cannot be written: {e.strerror}") from e
     finally:
         plt.close(figure)
+
+
+def draw(results: Sequence[Result], file: str) -> None:
+    """Draw one result, or a baseline and a result side by side, to `file`."""
+    plt = pyplot(file)
+    first = results[0].summary
+    figure, (top, left, right) = plt.subplots(3, 1, figsize=(10, 11), layout="constrained")
+    figure.suptitle(f"{first['workload']} on {first['machine']} ({first['cpus']} CPUs)")
+    _ledger(top, results)
+    _latency(left, results)
+    _placement(right, results)
+    save(figure, file)
 
 
 def _ledger(ax: Any, results: Sequence[Result]) -> None:

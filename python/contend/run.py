@@ -33,6 +33,7 @@ def run(
     set: Mapping[str, SetValue | Sequence[int]] | None = None,
     seed: int | None = None,
     horizon_s: float | None = None,
+    warmup_s: float | None = None,
     trace: str | os.PathLike[str] | None = None,
     out: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
@@ -62,6 +63,7 @@ def run(
         set=[(key, text_of(value)) for key, value in (set or {}).items()],
         seed=seed,
         horizon_s=horizon_s,
+        warmup_s=warmup_s,
         trace=trace,
         out=out,
         progress=progress,
@@ -73,8 +75,8 @@ def _wrong_seed(seed: int) -> _core.ScenarioInvalid:
     return _core.ScenarioInvalid(f"--seed: found {seed}; should be a whole number from 0 to {(1 << 63) - 1}")
 
 
-def _list(what: str, policy: str | None = None) -> list[dict[str, Any]]:
-    listed: list[dict[str, Any]] = json.loads(_core.describe(what, policy))
+def _list(what: str, of: str | None = None) -> list[dict[str, Any]]:
+    listed: list[dict[str, Any]] = json.loads(_core.describe(what, of))
     return listed
 
 
@@ -101,3 +103,15 @@ def list_presets() -> list[dict[str, Any]]:
 def list_features(policy: str | None = None) -> list[dict[str, Any]]:
     """The features (`set=`), with their values in a preset."""
     return _list("features", policy)
+
+
+def list_costs(machine: str) -> list[dict[str, Any]]:
+    """The costs of a machine (`set={"machine.NAME": ...}`), with their ranges and sources."""
+    return _list("costs", machine)
+
+
+def list_studies() -> list[dict[str, Any]]:
+    """The studies that ship."""
+    from contend.study.load import listed
+
+    return listed()

@@ -242,6 +242,16 @@ impl Scenario {
         Ok(())
     }
 
+    /// Another warm-up; none if 0.
+    ///
+    /// # Errors
+    /// Not a number of seconds.
+    pub fn set_warmup_s(&mut self, seconds: f64) -> Result<()> {
+        let at = At { file: "--warmup".into(), line: 0, key: String::new() };
+        self.warmup_ns = if seconds == 0.0 { 0 } else { seconds_ns(seconds, at)? };
+        Ok(())
+    }
+
     /// `--set KEY=VALUE`: a feature, `machine.COST`, or `workload.KEY`.
     ///
     /// # Errors

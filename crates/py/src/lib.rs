@@ -70,6 +70,7 @@ struct Asked {
     set: Vec<(String, String)>,
     seed: Option<u64>,
     horizon_s: Option<f64>,
+    warmup_s: Option<f64>,
 }
 
 impl Asked {
@@ -83,6 +84,7 @@ impl Asked {
         self.policy.iter().for_each(|p| scenario.set_policy(p));
         self.seed.iter().for_each(|s| scenario.set_seed(*s));
         self.horizon_s.map_or(Ok(()), |s| scenario.set_horizon_s(s))?;
+        self.warmup_s.map_or(Ok(()), |s| scenario.set_warmup_s(s))?;
         self.set.iter().try_for_each(|(key, value)| scenario.set(key, value))?;
         scenario.plan()
     }
@@ -91,7 +93,7 @@ impl Asked {
 /// Run a scenario: a file (`path`) or a JSON object (`json`), with overrides.
 #[pyfunction]
 #[pyo3(signature = (*, path=None, json=None, machine=None, policy=None, set=vec![], seed=None, horizon_s=None,
-                    trace=None, out=None, progress=None))]
+                    warmup_s=None, trace=None, out=None, progress=None))]
 #[allow(clippy::too_many_arguments, reason = "keyword arguments of a Python function")]
 fn run(
     py: Python<'_>,
@@ -102,11 +104,12 @@ fn run(
     set: Vec<(String, String)>,
     seed: Option<u64>,
     horizon_s: Option<f64>,
+    warmup_s: Option<f64>,
     trace: Option<PathBuf>,
     out: Option<PathBuf>,
     progress: Option<Py<PyAny>>,
 ) -> PyResult<Output> {
-    let asked = Asked { path, json, machine, policy, set, seed, horizon_s };
+    let asked = Asked { path, json, machine, policy, set, seed, horizon_s, warmup_s };
     let mut stopped = None;
     let mut looked = Instant::now();
     let mut look = |status: Status| {
@@ -149,7 +152,9 @@ fn run(
 
 /// The complete scenario that `run` would simulate, as TOML; nothing runs. Files that it names keep their names.
 #[pyfunction]
-#[pyo3(signature = (*, path=None, json=None, machine=None, policy=None, set=vec![], seed=None, horizon_s=None))]
+#[pyo3(signature = (*, path=None, json=None, machine=None, policy=None, set=vec![], seed=None, horizon_s=None,
+                    warmup_s=None))]
+#[allow(clippy::too_many_arguments, reason = "keyword arguments of a Python function")]
 fn resolve(
     path: Option<PathBuf>,
     json: Option<String>,
@@ -158,8 +163,9 @@ fn resolve(
     set: Vec<(String, String)>,
     seed: Option<u64>,
     horizon_s: Option<f64>,
+    warmup_s: Option<f64>,
 ) -> PyResult<String> {
-    let plan = Asked { path, json, machine, policy, set, seed, horizon_s }.plan().map_err(scenario_error)?;
+    let plan = Asked { path, json, machine, policy, set, seed, horizon_s, warmup_s }.plan().map_err(scenario_error)?;
     Ok(plan.resolved_toml(&BTreeMap::new()))
 }
 

@@ -1,4 +1,4 @@
-"""Studies: published experiments, simulated and compared. See docs/studies.md; how it is built: docs/internals/studies.md.
+"""Studies: published experiments, simulated and compared (docs/studies.md; how: docs/internals/studies.md).
 
     study files -> Study -> list of runs -> readings -> rows -> effects -> summary -> text, JSON, frames, picture
 

@@ -54,6 +54,15 @@ def names() -> list[str]:
     return sorted(f.parent.name for f in folder.glob("*/study.toml"))
 
 
+def listed() -> list[dict[str, Any]]:
+    """The shipped studies: name, doc, source, number of rows, folder."""
+    studies = [load(name) for name in names()]
+    return [
+        {"name": s.name, "doc": s.title, "source": s.source, "rows": len(s.rows), "folder": str(s.folder)}
+        for s in studies
+    ]
+
+
 def find(study: str | os.PathLike[str]) -> Path:
     """The folder of a study: a path of a folder with study.toml, or a shipped study's name."""
     path = Path(study)
@@ -217,7 +226,7 @@ def _metric(section: Section) -> Metric:
 
 def _scenario(section: Section, folder: Path) -> Path:
     name = section.take("scenario", str)
-    file = folder / name
+    file = folder / str(name)
     if not file.is_file():
         raise StudyInvalid(f"{section.at('scenario')}: {file}: no such file")
     return file
@@ -328,9 +337,7 @@ def _assumption(section: Section, workloads: tuple[Workload, ...]) -> Assumption
     section.done()
     if not 0 <= lo < hi:
         raise section.wrong("hi", hi, f"above lo ({lo:g}, which is at least 0)")
-    done = Assumption(
-        key, float(lo), float(hi), isinstance(lo, int) and isinstance(hi, int), why, machine, workload
-    )
+    done = Assumption(key, float(lo), float(hi), isinstance(lo, int) and isinstance(hi, int), why, machine, workload)
     for w in workloads:
         if machine in (None, w.machine) and workload in (None, w.name):
             for value in (lo, hi):

@@ -12,6 +12,7 @@ import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from contend import _core
 from contend.run import text_of
@@ -56,6 +57,7 @@ class Run:
             set=list(self.set),
             seed=self.seed,
             horizon_s=self.horizon_s,
+            warmup_s=self.warmup_s,
         )
 
 
@@ -122,8 +124,16 @@ class Plan:
         return run
 
 
+class Unpatched(Protocol):
+    """What a run needs to know of its study."""
+
+    @property
+    def before_policy(self) -> str:
+        """The preset that every run starts from."""
+
+
 def run_of(
-    study: Study,
+    study: Unpatched,
     w: Workload,
     x: float,
     features: Settings,

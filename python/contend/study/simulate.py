@@ -61,6 +61,7 @@ def _measure(run: Run, expressions: set[str], stop: threading.Event) -> Measured
         set=dict(run.set),
         seed=run.seed,
         horizon_s=run.horizon_s,
+        warmup_s=run.warmup_s,
         progress=look,
     )
     values = {e: read(result.summary, e) if result.ok else None for e in expressions}

@@ -25,28 +25,26 @@ def read(summary: dict[str, Any], expression: str) -> float | None:
     if quotient:
         a, b = read(summary, above.strip()), read(summary, below.strip())
         return a / b if a is not None and b else None
-    head, _, rest = expression.partition(".")
     if expression == "probes_per_search":
-        w = summary["wakeups"]
-        return w["probes"] / w["idle_searches"] if w["idle_searches"] else None
+        return read(summary, "wakeups.probes / wakeups.idle_searches")
     if expression == "wakeups.far_pct":
         counts = list(summary["wakeups"]["from_previous"].values())
         return 100 * sum(counts[3:]) / sum(counts) if sum(counts) else None
-    if head == "ledger_pct":
-        ledger = summary["ledger_ns"]
-        return 100 * ledger[rest] / sum(ledger.values()) if rest in ledger else None
-    if head == "rate":
-        counter = summary["metrics"]["counts"].get(rest)
-        return counter["per_s"] if counter else None
-    if head == "latency":
-        name, _, which = rest.rpartition(".p")
-        if not name:
-            name, _, which = rest.rpartition(".")
-        else:
-            which = f"p{which}"
-        samples = summary["metrics"]["latencies_us"].get(name)
-        return samples.get(which) if samples and samples["count"] else None
-    return _at(summary, expression.split("."))
+    head, _, rest = expression.partition(".")
+    found: float | None
+    match head:
+        case "ledger_pct":
+            ledger = summary["ledger_ns"]
+            found = 100 * ledger[rest] / sum(ledger.values()) if rest in ledger else None
+        case "rate":
+            found = _at(summary["metrics"]["counts"], [rest, "per_s"])
+        case "latency":
+            name, _, which = rest.partition(".")
+            samples = summary["metrics"]["latencies_us"].get(name)
+            found = samples.get(which) if samples and samples["count"] else None
+        case _:
+            found = _at(summary, expression.split("."))
+    return found
 
 
 def _at(value: Any, path: list[str]) -> float | None:

@@ -358,8 +358,8 @@ def reproduce(
     result = Reproduction(loaded, options, asked=asked)
     for study, study_cases in found:
         result.row_list += _rows(study, study_cases, readings, options)
-        result.effect_list += [_effect_row(c, readings) for c in study_cases]
-        result.effect_list += _unmodelled(study)
+        effects = {c.after.line: _effect_row(c, readings) for c in study_cases} | _unmodelled(study)
+        result.effect_list += [effects[line] for line in sorted(effects)]
     result.ablation_list = _ablation_rows(ablated, readings)
     result.beyond_list = [row for t in tables for row in t.rows(measured)]
     result.failures = [
@@ -371,10 +371,11 @@ def reproduce(
     return result
 
 
-def _unmodelled(study: Study) -> list[dict[str, Any]]:
-    """Effects that were published and that no workload of the study stands for: printed, with nothing simulated."""
+def _unmodelled(study: Study) -> dict[int, dict[str, Any]]:
+    """Effects that were published and that no workload of the study stands for: printed, with nothing simulated. By
+    line of the CSV."""
     befores = {(r.table, r.machine, r.workload, r.x, r.metric): r for r in study.rows if r.variant == BEFORE}
-    found = []
+    found = {}
     for row in study.rows:
         if row.variant == BEFORE or study.workload(row.workload, row.machine) is not None:
             continue
@@ -383,9 +384,9 @@ def _unmodelled(study: Study) -> list[dict[str, Any]]:
         if before is not None:
             published = judge.effect_pct(before.published, published, higher_is_better=row.higher_is_better)
         noise = judge.noise_pct(before.stdev_pct if before else None, row.stdev_pct)
-        found.append(_keyed(EFFECT_KEYS, {
+        found[row.line] = _keyed(EFFECT_KEYS, {
             **_place(row), "variant": row.variant, "reference": BEFORE, "published_pct": published,
             "noise_pct": noise, "simulated_pct": None, "spread_pct": None, "band_lo_pct": None, "band_hi_pct": None,
             "kind": "predicted", **judge.judgement(published, noise, None), "undetermined": False,
-        }))  # fmt: skip
+        })  # fmt: skip
     return found

@@ -1,0 +1,128 @@
+"""`contend reproduce` and `contend fit`."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import click
+
+from contend.progress import RunsProgress
+
+EXIT_OK = 0
+EXIT_DIFFERS = 1
+
+
+class Interrupted(Exception):
+    """Ctrl-C while something was simulated."""
+
+
+def study_names(
+    _ctx: click.Context, _param: click.Parameter, begun: str
+) -> list[click.shell_completion.CompletionItem]:
+    """Shipped studies, and folders."""
+    from click.shell_completion import CompletionItem
+
+    from contend.study.load import names
+
+    found = [CompletionItem(n) for n in names() if n.startswith(begun)]
+    return found or [CompletionItem(begun, type="dir")]
+
+
+@click.command()
+@click.argument("studies", nargs=-1, metavar="[STUDY]...", shell_complete=study_names)
+@click.option("--quick", is_flag=True, help="Short slices, one seed, no bands.")
+@click.option("--seeds", metavar="N", type=click.IntRange(min=1), help="Runs of each variant.")
+@click.option("--ablate", is_flag=True, help="Also the effect of each switch alone, and of all but each.")
+@click.option("--beyond", is_flag=True, help="The tables without published values, in place of the published ones.")
+@click.option("--plot", metavar="FILE", help="Draw published against simulated effects (.png, .svg or .pdf).")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option("--progress", is_flag=True, help="Show progress even where stderr is no terminal.")
+def reproduce(
+    *,
+    studies: tuple[str, ...],
+    quick: bool,
+    seeds: int | None,
+    ablate: bool,
+    beyond: bool,
+    plot: str | None,
+    as_json: bool,
+    progress: bool,
+) -> int:
+    """Simulate published studies and compare: values, effects, and a summary beside two baselines.
+
+    STUDY is a shipped study (`contend list studies`) or a folder with study.toml; all shipped ones if left out.
+    """
+    from contend.study import reproduction
+
+    if plot:
+        from contend import plot as plotting
+
+        # A file that cannot be drawn is refused before the work, not after it.
+        plotting.pyplot(plot)
+    line = _line(forced=progress)
+    try:
+        found = reproduction.reproduce(
+            studies or None, quick=quick, seeds=seeds, ablate=ablate, beyond=beyond, progress=line
+        )
+    except KeyboardInterrupt:
+        raise Interrupted from None
+    finally:
+        if line:
+            line.clear()
+    if plot:
+        from contend.study import picture
+
+        picture.draw(found, plot)
+    if as_json:
+        click.echo(json.dumps(found.to_dict(), indent=2))
+    else:
+        from contend import text
+        from contend.study import show
+
+        show.reproduction(found, text.console())
+        if plot:
+            click.echo(f"Figure in {plot}.")
+    for failure in found.failures:
+        detail = f": {failure['detail']}" if failure["detail"] else ""
+        click.echo(f"error: {failure['outcome']}{detail}\n  replay: {failure['replay']}", err=True)
+    if found.failures:
+        from contend.cli import EXIT_BY_OUTCOME
+
+        return EXIT_BY_OUTCOME[found.failures[0]["outcome"]]
+    return EXIT_OK
+
+
+@click.command()
+@click.argument("study", shell_complete=study_names)
+@click.option("--check", is_flag=True, help="Exit with 1 if a derived value differs from the study's by more than 1 %.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option("--progress", is_flag=True, help="Show progress even where stderr is no terminal.")
+def fit(*, study: str, check: bool, as_json: bool, progress: bool) -> int:
+    """Derive STUDY's fitted parameters again, from the unpatched rows that it names and from nothing else."""
+    from contend.study import fitting
+
+    line = _line(forced=progress)
+    try:
+        found = fitting.fit(study, progress=line)
+    except KeyboardInterrupt:
+        raise Interrupted from None
+    finally:
+        if line:
+            line.clear()
+    if as_json:
+        click.echo(json.dumps(found.to_dict(), indent=2))
+    else:
+        from contend import text
+        from contend.study import show
+
+        show.fitted(found, text.console())
+    if check and not found.agrees:
+        for differing in found.differing:
+            click.echo(f"error: {differing}", err=True)
+        return EXIT_DIFFERS
+    return EXIT_OK
+
+
+def _line(*, forced: bool) -> RunsProgress | None:
+    return RunsProgress(forced=forced) if forced or sys.stderr.isatty() else None

@@ -1,0 +1,235 @@
+"""Studies on the terminal."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.markup import escape
+
+from contend import text
+
+if TYPE_CHECKING:
+    from contend.study.fitting import Fit
+    from contend.study.reproduction import Reproduction
+
+NONE = "-"
+
+
+def value(v: float | None) -> str:
+    """Four significant digits."""
+    if v is None:
+        return NONE
+    return f"{v:,.0f}" if abs(v) >= 10_000 else f"{v:.4g}"
+
+
+def points(v: float | None) -> str:
+    """An effect in per cent."""
+    if v is None:
+        return NONE
+    return f"{v:+,.0f}" if abs(v) >= 1000 else f"{v:+.1f}"
+
+
+def _pm(effect: float | None, spread: float | None) -> str:
+    return points(effect) if spread is None else f"{points(effect)} ± {spread:.1f}"
+
+
+def _verdict(e: dict[str, Any]) -> str:
+    if e["simulated_pct"] is None:
+        return "not simulated"
+    if not e["judged"]:
+        found = "quiet" if e["quiet_ok"] else "quiet: TOO LARGE"
+    elif e["size_ok"]:
+        found = "right"
+    else:
+        found = "sign right" if e["sign_ok"] else "WRONG SIGN"
+    return f"{found}, undetermined" if e["undetermined"] else found
+
+
+def reproduction(r: Reproduction, out: Console) -> None:
+    """All tables, then the summary."""
+    for study in r.studies:
+        out.print(f"[bold]{escape(study.name)}[/bold]: {escape(study.title)}")
+        out.print(escape(study.source))
+        effects = [e for e in r.effect_list if e["study"] == study.name]
+        rows = {
+            (o["table"], o["machine"], o["workload"], o["x"], o["metric"], o["variant"]): o
+            for o in r.row_list
+            if o["study"] == study.name
+        }
+        for (name, machine), group in itertools.groupby(effects, lambda e: (e["table"], e["machine"])):
+            _table(f"{name} on {machine}", list(group), rows, out)
+    _ablation(r, out)
+    if r.beyond_list:
+        beyond(r.beyond_list, out)
+    if r.effect_list:
+        _summary(r, out)
+    elif "beyond" in r.asked and not r.beyond_list:
+        out.print("No tables beyond the published ones.")
+
+
+def _table(title: str, effects: Sequence[dict[str, Any]], rows: dict[Any, dict[str, Any]], out: Console) -> None:
+    lines = []
+    x_name = unit = ""
+    fit = sliced = False
+    several = len({e["metric"] for e in effects}) > 1
+    for e in effects:
+        key = (e["table"], e["machine"], e["workload"], e["x"], e["metric"])
+        before, after = rows.get((*key, e["reference"])), rows[(*key, e["variant"])]
+        x_name, unit = after["x_name"], after["unit"]
+        sliced |= after["sliced"]
+        mark = ""
+        if before is not None and before["kind"] == "fit":
+            fit, mark = True, " fit"
+        lo, hi = e["band_lo_pct"], e["band_hi_pct"]
+        lines.append(
+            [
+                *([e["metric"]] if several else []),
+                f"{e['x']:g}",
+                value(before["published"] if before else None),
+                value(before["simulated"] if before else None) + mark,
+                value(after["published"] if before else None),
+                value(after["simulated"] if before else None),
+                f"{points(e['published_pct'])} ± {e['noise_pct']:.1f}",
+                _pm(e["simulated_pct"], e["spread_pct"]),
+                NONE if lo is None else f"{points(lo)} to {points(hi)}",
+                _verdict(e),
+            ]
+        )
+    columns = [
+        *([("metric", "fold")] if several else []),
+        (x_name, "right"), ("before", "right"), ("sim.", "right"), ("after", "right"), ("sim.", "right"),
+        ("effect %", "right"), ("sim. %", "right"), ("band", "right"), ("verdict", "left"),
+    ]  # fmt: skip
+    out.print(text.table(escape(f"{title} ({unit})"), columns, lines))
+    notes = []
+    if fit:
+        notes.append("fit: workload parameters were fitted to these unpatched values; every effect is predicted")
+    if sliced:
+        lengths = sorted({r["slice_ms"] for k, r in rows.items() if k[0] == effects[0]["table"] and r["sliced"]})
+        notes.append(f"slices of {', '.join(f'{n:g}' for n in lengths)} ms, scaled by work done")
+    if notes:
+        out.print(escape("; ".join(notes) + "."))
+        out.print()
+
+
+def _share(v: float | None) -> str:
+    return NONE if v is None else f"{100 * v:.0f} %"
+
+
+def _summary(r: Reproduction, out: Console) -> None:
+    s = r.scores
+    lines = []
+    for name, scores in (("model", s), ("0 %", s["baselines"]["zero"]), ("+1 %", s["baselines"]["plus_one"])):
+        lines.append(
+            [
+                name,
+                _share(scores["right_sign_share"]),
+                _share(scores["right_size_share"]),
+                value(scores["median_error_pp"]),
+                value(scores["worst_error_pp"]),
+                _share(scores["quiet_within_share"]),
+                value(scores["median_error_all_pp"]),
+                value(scores["worst_error_all_pp"]),
+            ]
+        )
+    columns = [("predicts", "left")] + [
+        (name, "right")
+        for name in ("sign", "size", "median error", "worst", "quiet within", "median, all rows", "worst, all rows")
+    ]
+    title = f"Summary: {s['rows_judged']} judged rows, {s['quiet_rows']} quiet rows (errors in points)"
+    out.print(text.table(title, columns, lines))
+    worst = s["worst"]
+    if worst:
+        out.print(
+            escape(
+                f"Worst judged row: {worst['table']} on {worst['machine']}, x = {worst['x']:g}, {worst['metric']}: "
+                f"published {points(worst['published_pct'])} %, simulated {points(worst['simulated_pct'])} %."
+            )
+        )
+    if s["beats_baselines"] is not None:
+        words = "beats both baselines" if s["beats_baselines"] else "DOES NOT BEAT both baselines"
+        out.print(f"The model {words} on sign, size and median error over the judged rows.")
+    if s["rows_undetermined"]:
+        out.print(f"{s['rows_undetermined']} effects are undetermined: their band holds both signs.")
+    if s["rows_not_simulated"]:
+        out.print(f"{s['rows_not_simulated']} effects are not simulated.")
+    out.print(escape(f"{s['slices'][0].upper()}{s['slices'][1:]}."))
+    out.print(f"{s['runs']:,} runs, {s['cpu_s']:.0f} CPU-s, {s['wall_s']:.0f} s.")
+
+
+def _ablation(r: Reproduction, out: Console) -> None:
+    def key(a: dict[str, Any]) -> tuple[str, str, str, str]:
+        return (a["study"], a["table"], a["machine"], a["metric"])
+
+    full = {(e["study"], e["table"], e["machine"], e["metric"], e["x"]): e["simulated_pct"] for e in r.effect_list}
+    groups: dict[tuple[str, str, str, str], list[dict[str, Any]]] = {}
+    for a in r.ablation_list:
+        groups.setdefault(key(a), []).append(a)
+    for place, rows in groups.items():
+        xs = sorted({a["x"] for a in rows})
+        cells = {(a["variant"], a["x"]): a for a in rows}
+        variants = list(dict.fromkeys(a["variant"] for a in rows))
+        lines = [["all of it", *(points(full.get((*place, x))) for x in xs)]]
+        for v in variants:
+            noted = cells[(v, xs[0])]["note"]
+            lines.append([v, *("no such kernel" if noted else points(cells[(v, x)]["simulated_pct"]) for x in xs)])
+        columns = [("effect of, %", "left"), *((f"{x:g}", "right") for x in xs)]
+        out.print(text.table(escape(f"Ablation: {place[1]} on {place[2]}, {place[3]}"), columns, lines))
+
+
+def beyond(rows: Sequence[dict[str, Any]], out: Console) -> None:
+    """Tables without published values."""
+    for (study, name), group in itertools.groupby(rows, lambda r: (r["study"], r["name"])):
+        lines = []
+        listed = list(group)
+        keys = list(listed[0]["at"])
+        columns = list(listed[0]["values"])
+        first: dict[str, float | None] = {}
+        for row in listed:
+            base = first.setdefault(str(row["at"]), row["values"][columns[0]])
+            head = row["values"][columns[0]]
+            change = 100 * (head - base) / abs(base) if head is not None and base else None
+            lines.append(
+                [
+                    *(str(row["at"][k]) for k in keys),
+                    row["variant"],
+                    *(value(row["values"][c]) for c in columns),
+                    points(change),
+                ]
+            )
+        heads = [*((k, "left") for k in keys), ("variant", "left"), *((c, "right") for c in columns)]
+        heads.append((f"{columns[0]}, % of first", "right"))
+        title = listed[0]["title"]
+        out.print(text.table(escape(f"{study}: {name}{f': {title}' if title else ''}"), heads, lines))
+
+
+def fitted(f: Fit, out: Console) -> None:
+    """What `contend fit` prints."""
+    if not f.lines:
+        out.print(escape(f"{f.study}: nothing is fitted."))
+        return
+    rows = [
+        [
+            line["workload"], line["machine"], line["key"], value(line["value"]), value(line["derived"]),
+            f"{value(line['lo'])} to {value(line['hi'])}", str(line["rows"]), "yes" if line["agrees"] else "NO",
+        ]
+        for line in f.lines
+    ]  # fmt: skip
+    columns = [
+        ("workload", "fold"), ("machine", "left"), ("parameter", "left"), ("study", "right"), ("derived", "right"),
+        ("range", "right"), ("rows", "right"), ("agrees", "left"),
+    ]  # fmt: skip
+    out.print(text.table(escape(f"{f.study}: parameters derived from the unpatched rows in fit_x"), columns, rows))
+    rows = [
+        [r["workload"], r["machine"], f"{r['x']:g}", r["metric"], value(r["published"]), value(r["simulated"])]
+        for r in f.rows
+    ]
+    columns = [
+        ("workload", "fold"), ("machine", "left"), ("x", "right"), ("metric", "left"), ("published", "right"),
+        ("simulated", "right"),
+    ]  # fmt: skip
+    out.print(text.table("The rows, with the derived values", columns, rows))
+    out.print(f"{f.runs:,} runs.")
