@@ -149,7 +149,7 @@ def _listed(what: str, of: str | None = None) -> list[dict[str, Any]]:
 def _known(section: Section, key: str, found: str, known: Iterable[str], where: str) -> None:
     known = list(known)
     if found not in known:
-        raise section.wrong(key, found, close(found, known, where))
+        raise StudyInvalid(f"{section.at(key)}: found '{found}'; {close(found, known, where)}")
 
 
 def _features(section: Section | None, policy: str) -> Settings:
@@ -262,10 +262,10 @@ def _workload(section: Section, folder: Path, rows: tuple[Row, ...]) -> Workload
     if fit_x and not parameters:
         raise section.wrong("fit_x", fit_x, "left out: no parameter is fitted ([workload.fitted])")
     if parameters and len(parameters) >= len(fit_x):
-        found = f"{len(parameters)} parameters for {len(fit_x)} rows"
-        raise section.wrong("fit_x", found, "more rows than parameters")
+        found = f"{len(fit_x)} rows for {len(parameters)} parameters"
+        raise StudyInvalid(f"{section.at('fit_x')}: found {found}; should be more rows than parameters")
     if parameters and any(m.form not in ("value", "time", "percentile") for m in metrics.values()):
-        raise section.wrong("metric", "normalized or a reduction", "a rate, a time, a value or a latency to be fitted")
+        raise StudyInvalid(f"{section.at('metric')}: only a rate, a time, a value or a latency can be fitted")
     settings = _settings(section.sub("set"))
     section.done()
     done = Workload(
@@ -303,7 +303,7 @@ def _try(section: Section, key: str, w: Workload, settings: Settings | None = No
             set=[(k, text_of(v)) for k, v in {**w.set, **(settings or {})}.items()],
         )
     except _core.ContendError as e:
-        raise StudyInvalid(f"{section.at(key)}: {e}") from None
+        raise StudyInvalid(f"{section.at(key)}: {str(e).removeprefix('--set: ')}") from None
 
 
 def _parameter(fitted: Section, key: str) -> Parameter:

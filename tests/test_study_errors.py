@@ -1,0 +1,140 @@
+"""What is wrong in a study's files is named: file, line, key, what was found, what would be right."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from conftest import Contend
+from contend.study.load import load
+from contend.study.section import StudyInvalid, line_of
+from study_files import BEFORE, HEADER, TOML, published, row, write
+
+TOMLS = {
+    "no-toml": ("schema = 1", "schema = = 1", "study.toml: not valid TOML"),
+    "schema": ("schema = 1", "schema = 2", "study.toml:1: schema: found 2; should be 1"),
+    "unknown-key": ("seeds = 2", "seed = 2", "study.toml:5: seed: unknown key; did you mean seeds?"),
+    "wrong-type": (
+        "seeds = 2",
+        'seeds = "2"',
+        "study.toml:5: seeds: found '2'; should be a whole number of at least 1",
+    ),
+    "too-few-seeds": ("seeds = 2", "seeds = 0", "study.toml:5: seeds: found 0; should be a whole number of at least 1"),
+    "missing": ('title = "Pairs that play ping-pong"\n', "", "study.toml: title: missing; should be a text"),
+    "policy": (
+        'policy = "linux-5.2"\n\n',
+        'policy = "linux-5.3"\n\n',
+        "study.toml:9: before.policy: found 'linux-5.3'; did you mean",
+    ),
+    "feature": (
+        "[switch.quick]\nsis_core",
+        "[switch.quick]\nsis_cores",
+        "study.toml:12: switch.quick.sis_cores: unknown feature; did you mean sis_core?",
+    ),
+    "cost-in-a-switch": (
+        "[switch.quick]\nsis_core = false",
+        "[switch.quick]\nmachine.lines.llc = 40",
+        "study.toml:12: switch.quick.machine: unknown feature",
+    ),
+    "switch-name": ("[switch.quick]", "[switch.fast]", "published.csv:2: table: found 'pairs/quick'"),
+    "workload-key": ("warmup_ms", "warm_up_ms", "warm_up_ms: unknown key; did you mean warmup_ms?"),
+    "workload-name": (
+        '[[workload]]\nname = "pairs"',
+        '[[workload]]\nname = "pears"',
+        "study.toml:19: workload[0].name: published.csv has no row of pears",
+    ),
+    "scenario": ("scenarios/pairs.toml", "scenarios/pear.toml", "pear.toml: no such file"),
+    "x": ('x = "workload.pairs"', 'x = "workload.pear"', "study.toml:22: workload[0].x: workload.pear: unknown key"),
+    "metric": ("{ rate =", "{ rates =", "rates: unknown key; did you mean rate?"),
+    "slice": ("slice_ms = 2\n", "slice_ms = 0\n", "workload[0].slice_ms: found 0; should be a number above 0"),
+    "fit-x": ("fit_x = [1, 2, 4]", "fit_x = [1, 3]", "workload[0].fit_x: found 3; should be x of a row of `before`"),
+    "as-many-as-rows": (
+        "fit_x = [1, 2, 4]",
+        "fit_x = [1]",
+        "workload[0].fit_x: found 1 rows for 1 parameters; should be more rows than parameters",
+    ),
+    "no-fit-x": ("fit_x = [1, 2, 4]\n", "", "workload[0].fit_x: missing"),
+    "fitted-cost": (
+        '"workload.work_ns"',
+        '"machine.lines.llc"',
+        "workload[0].fitted.machine.lines.llc: unknown key; should be a parameter of the workload",
+    ),
+    "fitted-no-parameter": ('"workload.work_ns"', '"workload.work"', "workload[0].fitted: workload.work: unknown key"),
+    "fitted-range": ("lo = 0, hi = 10_000", "lo = 3000, hi = 10_000", "found 2000; should be a value from lo to hi"),
+    "assumption-key": ('"workload.bytes"', '"workload.byte"', "assumption[0].key: workload.byte: unknown key"),
+    "assumption-of": (
+        '[[assumption]]\nworkload = "pairs"',
+        '[[assumption]]\nmachine = "sparc"',
+        "assumption[0].machine: found 'sparc'",
+    ),
+    "beyond-policy": ('policy = "2019-v3"', 'policy = "2019-v4"', "found '2019-v4'"),
+}
+
+
+@pytest.mark.parametrize("name", TOMLS)
+def test_study_toml(tmp_path: Path, name: str) -> None:
+    old, new, message = TOMLS[name]
+    assert old in TOML
+    folder = write(tmp_path, toml=TOML.replace(old, new, 1))
+    with pytest.raises(StudyInvalid) as refused:
+        load(folder)
+    assert message in str(refused.value)
+    assert str(folder) in str(refused.value)
+
+
+FIRST = row("pairs/quick", "before", 1, BEFORE[1])
+ROWS = {
+    "no-column": (HEADER.replace(",note", ""), "published.csv:1: no column note; the columns are study,table"),
+    "unknown-column": (HEADER.replace("note", "notes"), "published.csv:1: unknown column notes"),
+    "no-rows": (HEADER, "published.csv: no rows"),
+    "short-row": (HEADER + "tiny,a\n", "published.csv:2: found 2 cells; should be 15"),
+    "no-number": (HEADER + FIRST.replace("70000", "many"), "published.csv:2: value: found 'many'; should be a number"),
+    "nan": (HEADER + FIRST.replace("70000", "nan"), "published.csv:2: value: found 'nan'; should be a number"),
+    "no-x": (HEADER + FIRST.replace(",pairs,1,", ",pairs,,"), "published.csv:2: x: found ''; should be a number"),
+    "no-value": (HEADER + FIRST.replace("70000", ""), "should be a number, or value_lo and value_hi"),
+    "zero": (HEADER + FIRST.replace("70000", "0"), "published.csv:2: value: found '0'; should be above 0"),
+    "variant": (HEADER + FIRST.replace("before", "old"), "variant: found 'old'; should be before, after or"),
+    "better": (HEADER + FIRST.replace("higher", "up"), "better: found 'up'; should be lower or higher"),
+    "study": (HEADER + FIRST.replace("tiny", "big"), "study: found 'big'; should be tiny"),
+    "twice": (published() + FIRST, "the same row as line 2; should be there once"),
+    "no-before": (
+        published() + row("pairs/both", "after", 6, 5).replace("pairs,6", "pairs,6"),
+        "published.csv:16: no row of `before` to compare with",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_published_csv(tmp_path: Path, name: str) -> None:
+    rows, message = ROWS[name]
+    with pytest.raises(StudyInvalid) as refused:
+        load(write(tmp_path, rows=rows))
+    assert message in str(refused.value)
+
+
+def test_missing_files(tmp_path: Path, contend: Contend) -> None:
+    folder = write(tmp_path / "tiny")
+    (folder / "published.csv").unlink()
+    with pytest.raises(StudyInvalid, match=r"published\.csv: cannot be read: no such file"):
+        load(folder)
+    for words in (["reproduce", "nowhere"], ["fit", "nowhere"], ["reproduce", folder], ["reproduce", tmp_path]):
+        done = contend(*words)
+        assert done.returncode == 2
+        assert done.stderr.startswith("error: ")
+        assert done.stderr.count("\n") == 1
+
+
+def test_scenario_that_is_not_right(tmp_path: Path) -> None:
+    folder = write(tmp_path, scenario='machine = "4c"\n[workload]\nkind = "ping-pongs"\n')
+    with pytest.raises(StudyInvalid, match=r"study\.toml:21: workload\[0\]\.scenario: .*pairs\.toml:3: "):
+        load(folder)
+
+
+def test_lines() -> None:
+    text = '[a]\nx = 1\n[[w]]\nx = 2\n[w.f]\n"k.l" = 3\n[[w]]\nx = 4\nm = { r = 1 }\n'
+    assert line_of(text, ("a",), "x") == 2
+    assert line_of(text, ("w", 0), "x") == 4
+    assert line_of(text, ("w", 1), "x") == 8
+    assert line_of(text, ("w", 0, "f"), "k.l") == 6
+    assert line_of(text, ("w", 1, "m"), "r") == 9
+    assert line_of(text, ("nowhere",), "x") == 0
