@@ -71,6 +71,42 @@ fn schbench_measures_every_request() {
 }
 
 #[test]
+fn sembench_wakes_a_batch_when_so_many_wait() {
+    for op in ["futex", "ipc"] {
+        let sets = [
+            ("threads", "12"),
+            ("batch", "10"),
+            ("op", op),
+            ("burn_ns", "2000"),
+            ("wakers", "2"),
+            ("duration_ms", "50"),
+        ];
+        let r = run("2n2c", "linux-6.18", &spec("sembench", &sets));
+        assert_eq!(r.outcome, Outcome::Horizon);
+        let burns = r.metrics.counts["burns"];
+        // Each burn is 2 to 2.5 us of work; what is under way at the end counts for nothing.
+        let work = user_ns(&r);
+        assert!((burns * 2000..burns * 2500 + 24 * 2500).contains(&work), "{op}: {work} ns for {burns}");
+        assert!(burns > 2000, "{op}: {burns}");
+        // Posts to threads come ten at a time. The array's lock is taken by each wait and once a batch.
+        let posted: u64 = r.tasks.iter().filter(|t| t.name.starts_with("thread")).map(|t| t.wake.nr_wakeups).sum();
+        assert!(posted <= burns + 24 && posted > burns / 2, "{op}: {posted} wake-ups for {burns} burns");
+        let array: u64 = r.locks.iter().filter(|l| l.name.starts_with("array")).map(|l| l.stats.acquisitions).sum();
+        if op == "ipc" {
+            assert!((burns + burns / 10..burns + burns / 10 + 60).contains(&array), "{array} for {burns}");
+        } else {
+            assert_eq!(array, 0);
+        }
+    }
+    let more =
+        spec("sembench", &[("threads", "4"), ("batch", "5")]).build(2, &|_| unreachable!()).err().expect("an error");
+    assert_eq!(
+        more.to_string(),
+        "workload.batch: found 5 at a time of 4 threads; should be at most as many as there are threads"
+    );
+}
+
+#[test]
 fn uperf_counts_every_message_that_arrives() {
     for preset in ["linux-2.6.37", "linux-5.2", "linux-6.18"] {
         let sets = [("threads", "5"), ("work_ns", "700"), ("duration_ms", "20")];

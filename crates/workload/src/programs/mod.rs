@@ -15,6 +15,7 @@ mod oltp_dedicated;
 mod periodic;
 mod ping_pong;
 mod schbench;
+mod sembench;
 mod tbench;
 mod uperf;
 
@@ -28,11 +29,13 @@ pub use oltp_dedicated::OltpDedicated;
 pub use periodic::Periodic;
 pub use ping_pong::{Channel, Pin, PingPong};
 pub use schbench::Schbench;
+pub use sembench::{Sembench, SembenchOp};
 pub use tbench::Tbench;
 pub use uperf::Uperf;
 
 use contend_platform::Nanos;
 use fixedbitset::FixedBitSet;
+use rand::Rng;
 
 pub(crate) const NS_PER_US: Nanos = 1_000;
 pub(crate) const NS_PER_MS: Nanos = 1_000_000;
@@ -51,4 +54,9 @@ pub(crate) fn only(cpu: usize, nr_cpus: usize) -> FixedBitSet {
     let mut set = FixedBitSet::with_capacity(nr_cpus);
     set.insert(cpu);
     set
+}
+
+/// A random time from none to `most`; draws no number if that is none.
+pub(crate) fn up_to(most: Nanos, rng: &mut impl Rng) -> Nanos {
+    if most > 0 { rng.next_u64() % (most + 1) } else { 0 }
 }

@@ -3,7 +3,7 @@
 use contend_platform::{Nanos, Time};
 use contend_sim::program::{Cx, ObjId, ObjectKind, Op, Program, TaskSpec, Workload};
 
-use super::{PIPE_BYTES, only};
+use super::{PIPE_BYTES, only, up_to};
 use crate::spec::keys::spec;
 use crate::spec::value::words;
 use crate::spec::{Build, SpecError, SpecProblem, WorkloadError};
@@ -46,6 +46,8 @@ spec! {
         bytes: u64 [1..=65_536] = 4, "bytes";
         /// Work of either side between its wake-up and its answer. Default: the tool does none.
         work_ns: u64 [0..=1_000_000_000] = 0, "ns";
+        /// Random addition to that work, from none to this. Default: the tool has none.
+        jitter_pct: u64 [0..=1000] = 0, "%";
         /// Where pair i runs: "none" (anywhere), "same" (both on CPU i), "near" (CPUs 2i and 2i + 1), "far" (CPU i and
         /// the one half the machine's CPUs away, by number); i modulo the places there are. Default: the tool's.
         pin: Pin [()] = Pin::None, "";
@@ -58,6 +60,7 @@ struct Side {
     from: ObjId,
     bytes: u32,
     work: Nanos,
+    jitter: Nanos,
     /// Rounds left, the running one included.
     left: u64,
     /// The side that begins, and measures.
@@ -98,7 +101,7 @@ impl Program for Side {
                 Step::Work => {
                     self.step = Step::Send;
                     if self.work > 0 {
-                        return Op::Run(self.work);
+                        return Op::Run(self.work + up_to(self.jitter, cx.rng));
                     }
                 }
                 Step::Send => {
@@ -158,6 +161,7 @@ impl Build for PingPong {
                     from,
                     bytes: self.bytes as u32,
                     work: self.work_ns,
+                    jitter: self.work_ns * self.jitter_pct / 100,
                     left: self.round_trips,
                     leads,
                     started: 0,

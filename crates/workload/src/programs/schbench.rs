@@ -8,9 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use contend_platform::{Nanos, Time};
 use contend_sim::program::{Cx, ObjId, ObjectKind, Op, Program, TaskSpec, Workload};
-use rand::Rng;
 
-use super::{DURATION_MS_MAX, NS_PER_MS, NS_PER_US, STEP_US_MAX};
+use super::{DURATION_MS_MAX, NS_PER_MS, NS_PER_US, STEP_US_MAX, up_to};
 use crate::spec::keys::spec;
 use crate::spec::{Build, WorkloadError};
 
@@ -77,9 +76,9 @@ impl Program for Messenger {
                 }
                 Message::Sleep => {
                     self.step = Message::Collect;
-                    let jitter = if self.jitter > 0 { cx.rng.next_u64() % (self.jitter + 1) } else { 0 };
-                    if self.sleep + jitter > 0 {
-                        return Op::Sleep(self.sleep + jitter);
+                    let sleep = self.sleep + up_to(self.jitter, cx.rng);
+                    if sleep > 0 {
+                        return Op::Sleep(sleep);
                     }
                 }
                 Message::Collect => {

@@ -34,7 +34,7 @@ use toml::de::DeValue;
 use value::{Bad, shown};
 
 use crate::programs::{
-    Dbench, Hackbench, Hogs, LockLoop, Mmc, Oltp, OltpDedicated, Periodic, PingPong, Schbench, Tbench, Uperf,
+    Dbench, Hackbench, Hogs, LockLoop, Mmc, Oltp, OltpDedicated, Periodic, PingPong, Schbench, Sembench, Tbench, Uperf,
 };
 use crate::recording::{RecordingReport, RecordingSpec};
 
@@ -165,6 +165,7 @@ const MIX: &str = "mix";
 kinds! {
     Hackbench(Hackbench),
     Schbench(Schbench),
+    Sembench(Sembench),
     PingPong(PingPong),
     Periodic(Periodic),
     Mmc(Mmc),
@@ -356,6 +357,7 @@ impl WorkloadSpec {
         match self {
             WorkloadSpec::Hackbench(s) => s.tasks(),
             WorkloadSpec::Schbench(s) => s.tasks(),
+            WorkloadSpec::Sembench(s) => s.tasks(),
             WorkloadSpec::PingPong(s) => s.tasks(),
             WorkloadSpec::Periodic(s) => s.tasks(),
             WorkloadSpec::Mmc(s) => s.tasks(),
@@ -375,6 +377,7 @@ impl WorkloadSpec {
         match self {
             WorkloadSpec::Hackbench(_) => "groups",
             WorkloadSpec::Schbench(_) => "workers",
+            WorkloadSpec::Sembench(_) => "threads",
             WorkloadSpec::PingPong(_) => "pairs",
             WorkloadSpec::Uperf(_) | WorkloadSpec::Oltp(_) => "threads",
             WorkloadSpec::Tbench(_) | WorkloadSpec::Dbench(_) => "clients",
@@ -388,6 +391,7 @@ impl WorkloadSpec {
         match self {
             WorkloadSpec::Hackbench(_) => "groups x fds x 2",
             WorkloadSpec::Schbench(_) => "message_threads x (1 + workers)",
+            WorkloadSpec::Sembench(_) => "wakers x (1 + threads)",
             WorkloadSpec::PingPong(_) => "pairs x 2",
             WorkloadSpec::Uperf(_) | WorkloadSpec::Oltp(_) => "threads x 2",
             WorkloadSpec::Tbench(_) => "clients x 2",
@@ -457,6 +461,7 @@ impl WorkloadSpec {
         match self {
             WorkloadSpec::Hackbench(s) => s.build(w, nr_cpus),
             WorkloadSpec::Schbench(s) => s.build(w, nr_cpus),
+            WorkloadSpec::Sembench(s) => s.build(w, nr_cpus),
             WorkloadSpec::PingPong(s) => s.build(w, nr_cpus),
             WorkloadSpec::Periodic(s) => s.build(w, nr_cpus),
             WorkloadSpec::Mmc(s) => s.build(w, nr_cpus),
