@@ -98,8 +98,16 @@ fn sembench_wakes_a_batch_when_so_many_wait() {
             assert_eq!(array, 0);
         }
     }
+    let pinned = spec("sembench", &[("threads", "6"), ("batch", "6"), ("pin", "true"), ("duration_ms", "5")]);
+    let r = run("4c", "linux-6.18", &pinned);
+    assert_eq!(r.tasks.iter().map(|t| t.run.nr_migrations + t.wake.nr_wakeups_migrate).sum::<u64>(), 0);
     let more =
         spec("sembench", &[("threads", "4"), ("batch", "5")]).build(2, &|_| unreachable!()).err().expect("an error");
+    let alone = pinned.build(1, &|_| unreachable!()).err().expect("an error");
+    assert_eq!(
+        alone.to_string(),
+        "workload.pin: found true with 1 wakers on 1 CPUs; should be false, or more CPUs than wakers"
+    );
     assert_eq!(
         more.to_string(),
         "workload.batch: found 5 at a time of 4 threads; should be at most as many as there are threads"

@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use contend_platform::Nanos;
 use contend_sim::program::{Cx, ObjId, ObjectKind, Op, Program, TaskSpec, Workload};
 
-use super::{DURATION_MS_MAX, NS_PER_MS, up_to};
+use super::{DURATION_MS_MAX, NS_PER_MS, only, up_to};
 use crate::spec::keys::spec;
 use crate::spec::value::words;
 use crate::spec::{Build, SpecError, SpecProblem, WorkloadError};
@@ -50,6 +50,8 @@ spec! {
         jitter_pct: u64 [0..=1000] = 25, "%";
         /// How long the array's lock is held for each semaphore of a system call (op = "ipc"). Default: an estimate.
         array_ns: u64 [0..=1_000_000] = 50, "ns";
+        /// The wakers on the first CPUs, the threads on the others in turn. Default: free to move, as it is described.
+        pin: bool [()] = false, "";
         /// How long (-r). Default: the published runs' 30 s.
         duration_ms: u64 [1..=DURATION_MS_MAX] = 30_000, "ms";
     }
@@ -172,12 +174,22 @@ impl Build for Sembench {
         self.wakers.saturating_mul(self.threads + 1)
     }
 
-    fn build(&self, w: &mut Workload, _: usize) -> Result<(), WorkloadError> {
+    fn build(&self, w: &mut Workload, nr_cpus: usize) -> Result<(), WorkloadError> {
+        let wrong = |key: &str, found: String, right: &str| {
+            let problem = SpecProblem::Value { found, right: right.into() };
+            Err(SpecError { key: format!("workload.{key}"), span: None, problem }.into())
+        };
         if self.batch > self.threads {
             let found = format!("{} at a time of {} threads", self.batch, self.threads);
-            let problem = SpecProblem::Value { found, right: "at most as many as there are threads".into() };
-            return Err(SpecError { key: "workload.batch".into(), span: None, problem }.into());
+            return wrong("batch", found, "at most as many as there are threads");
         }
+        if self.pin && self.wakers >= nr_cpus as u64 {
+            let found = format!("true with {} wakers on {nr_cpus} CPUs", self.wakers);
+            return wrong("pin", found, "false, or more CPUs than wakers");
+        }
+        let wakers = self.wakers as usize;
+        let on = |cpu: usize| self.pin.then(|| only(cpu, nr_cpus));
+        let mut others = (wakers..nr_cpus).cycle();
         for i in 0..self.wakers {
             let waiting: Shared = Arc::default();
             let semaphore = ObjectKind::Semaphore { initial: 0 };
@@ -187,13 +199,14 @@ impl Build for Sembench {
             let first = w.objects.len() as u32;
             let batch = self.batch as usize;
             let waker = Waker { waiting: Arc::clone(&waiting), bell, array, first, batch, left: 0, posted: 0 };
-            w.task(TaskSpec::new(format!("waker{i}"), waker));
+            w.task(TaskSpec { affinity: on(i as usize), ..TaskSpec::new(format!("waker{i}"), waker) });
             for t in 0..self.threads {
                 let own = w.object(format!("thread{i}.{t}"), semaphore.clone());
                 let (waiting, number, burn) = (Arc::clone(&waiting), t as u32, self.burn_ns);
                 let jitter = burn * self.jitter_pct / 100;
                 let thread = Thread { waiting, bell, own, array, number, batch, burn, jitter, step: Step::Join };
-                w.task(TaskSpec::new(format!("thread{i}.{t}"), thread));
+                let affinity = on(others.next().unwrap_or_default());
+                w.task(TaskSpec { affinity, ..TaskSpec::new(format!("thread{i}.{t}"), thread) });
             }
         }
         w.horizon = Some(self.duration_ms * NS_PER_MS);
