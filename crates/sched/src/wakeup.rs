@@ -44,7 +44,6 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
     /// merely queued depends on the path (Rowand's loses the answer).
     pub fn try_to_wake_up(&self, p: &P, task: TaskId, mask: u64, flags: u64) -> bool {
         let before = p.enter(Account::Wakeup);
-        p.charge(Work::Ttwu, 1);
         let woken = match self.features.wake_path {
             WakePath::RemoteLock => self.ttwu_remote_lock(p, task, mask, flags),
             WakePath::RowandQueue => self.ttwu_rowand(p, task, mask, flags),
@@ -57,6 +56,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
     // ---- 3.0 to today ----------------------------------------------------------------------------------------
 
     fn ttwu(&self, p: &P, task: TaskId, mask: u64, flags: u64) -> bool {
+        p.charge(Work::Ttwu, 1);
         let t = self.task(task);
         let this = p.cpu();
         let words = t.words();
@@ -317,6 +317,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
     // ---- 2.6.37 ----------------------------------------------------------------------------------------------
 
     fn ttwu_remote_lock(&self, p: &P, task: TaskId, mask: u64, flags: u64) -> bool {
+        p.charge(Work::Ttwu, 1);
         // With the fence in `announce_sleep`, as in `claim`. 2.6.37 has a write barrier and a lock here, which is as much on
         // x86; elsewhere the load of the state could overtake what the caller changed.
         p.fence(SeqCst);
@@ -368,6 +369,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         let load = loop {
             let s = p.load(&t.state, Acquire);
             if s & mask == 0 {
+                p.charge(Work::Ttwu, 1);
                 return false;
             }
             let load = if s & state::UNINTERRUPTIBLE != 0 { flags::LOAD } else { 0 };
@@ -387,6 +389,8 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             // The caller sees "not woken".
             return false;
         }
+        // A wake-up's private work, once: what comes before a push is the words' own cost.
+        p.charge(Work::Ttwu, 1);
         let held = self.lock_task(p, task);
         self.ttwu_locked(p, held, task, flags)
     }
