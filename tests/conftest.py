@@ -40,14 +40,16 @@ duration_ms = 10_000_000
 def contend(tmp_path: Path) -> Contend:
     """Run the command in an empty directory."""
 
-    def run(*args: str | Path, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    def run(
+        *args: str | Path, env: dict[str, str] | None = None, timeout: float = 120
+    ) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [sys.executable, "-m", "contend", *map(str, args)],
             cwd=tmp_path,
             env={**os.environ, **(env or {})},
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=timeout,
             check=False,
         )
 

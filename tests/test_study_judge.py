@@ -83,7 +83,7 @@ def test_bands_and_spreads() -> None:
     assert judge.band_pct([]) == (None, None)
     assert judge.undetermined(-1.0, 3.0)
     assert not judge.undetermined(0.0, 3.0)
-    assert not judge.undetermined(None, None)
+    assert judge.undetermined(None, None) is None
     assert judge.spread_pct([1.0]) is None
     assert judge.spread_pct([1.0, 3.0]) == pytest.approx(2**0.5)
 

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -140,7 +144,9 @@ def test_beyond(contend: Contend, tiny: Path) -> None:
     ]  # fmt: skip
     assert all(r["values"]["rate.round_trips"] > 0 for r in found["beyond"])
     assert (found["rows"], found["effects"]) == ([], [])
-    assert "machines" in contend("reproduce", tiny, "--beyond", "--quick").stdout
+    words = contend("reproduce", tiny, "--beyond", "--quick", "--plot", "b.svg").stdout
+    assert "tiny: machines" in words
+    assert "Figure in b.svg." in words
 
 
 def test_before_is_simulated_once_for_all_tables(tiny: Path) -> None:
@@ -199,6 +205,27 @@ def test_ctrl_c_stops_all_runs(tiny: Path) -> None:
     plan.cases(study, Options(), made)
     with pytest.raises(KeyboardInterrupt):
         simulate(made.runs, stop)
+
+
+def test_ctrl_c_ends_the_command_and_writes_nothing(tiny: Path, tmp_path: Path) -> None:
+    write(tiny, toml=TOML.replace("slice_ms = 2\n", "slice_ms = 10_000_000\n"))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "contend", "reproduce", str(tiny), "--plot", "p.svg", "--progress"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    # The line of progress: the runs have begun.
+    shown = os.read(process.stderr.fileno(), 200).decode()
+    process.send_signal(signal.SIGINT)
+    out, error = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "0 of 44 runs" in shown
+    assert error.endswith("interrupted: nothing was written\n")
+    assert out == ""
+    assert not list(tmp_path.glob("p*"))
 
 
 def test_a_run_that_fails_is_named_with_its_replay(contend: Contend, tiny: Path) -> None:

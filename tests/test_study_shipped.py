@@ -46,3 +46,11 @@ def test_quick_slices_of_every_study(contend: Contend, tmp_path: Path) -> None:
             if r["study"] == name and study.workload(r["workload"], r["machine"]) is not None:
                 assert r["simulated"] is not None, r
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("name", NAMES)
+def test_every_fitted_value_follows_from_the_rows_it_names(contend: Contend, name: str) -> None:
+    done = contend("fit", name, "--check", timeout=1700)
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -51,9 +51,9 @@ def band_pct(effects: Sequence[float | None]) -> tuple[float | None, float | Non
     return (min(known), max(known)) if known else (None, None)
 
 
-def undetermined(lo: float | None, hi: float | None) -> bool:
-    """Does the band hold both signs?"""
-    return lo is not None and hi is not None and lo < 0 < hi
+def undetermined(lo: float | None, hi: float | None) -> bool | None:
+    """Does the band hold both signs? None where there is no band."""
+    return None if lo is None or hi is None else lo < 0 < hi
 
 
 def sign_ok(published: float, simulated: float) -> bool:

@@ -17,7 +17,7 @@ from typing import Protocol
 from contend import _core
 from contend.run import text_of
 from contend.study.load import number
-from contend.study.model import AFTER, BEFORE, CHANGE, Row, Settings, Study, Workload
+from contend.study.model import BEFORE, CHANGE, Row, Settings, Study, Workload
 
 Sets = tuple[tuple[str, str], ...]
 
@@ -189,8 +189,7 @@ def cases(study: Study, options: Options, plan: Plan, switches: dict[str, Settin
 
         seeds = options.seeds_of(study)
         drawn = [] if switches is not None else draws(study, w, options.draws_of(study))
-        before = befores.get((row.table, row.machine, row.workload, row.x, row.metric))
-        assert row.variant in (AFTER, CHANGE)
+        before = None if row.variant == CHANGE else befores[row.table, row.machine, row.workload, row.x, row.metric]
         found.append(
             Case(
                 study, w, before, row,

@@ -192,6 +192,16 @@ def _effect(case: Case, before: float | None, after: float | None) -> float | No
     return judge.effect_pct(before, after, higher_is_better=case.after.higher_is_better)
 
 
+def _published(before: Row | None, after: Row) -> tuple[float | None, float]:
+    """The published effect and its noise."""
+    if before is None:
+        value = after.published
+        noise = judge.NOISE_PCT if after.stdev_pct is None else after.stdev_pct
+        return (value if value is None or after.higher_is_better else -value), noise
+    effect = judge.effect_pct(before.published, after.published, higher_is_better=after.higher_is_better)
+    return effect, judge.noise_pct(before.stdev_pct, after.stdev_pct)
+
+
 def _effect_row(case: Case, readings: _Readings) -> dict[str, Any]:
     after, before = case.after, case.before
     means = [readings.mean(case, [getattr(p, side) for p in case.seeds]) for side in ("before", "after")]
@@ -199,14 +209,7 @@ def _effect_row(case: Case, readings: _Readings) -> dict[str, Any]:
     by_seed = [readings.effect(case, p) for p in case.seeds]
     by_draw = [readings.effect(case, p) for p in case.draws]
     lo, hi = judge.band_pct([*by_draw, simulated]) if by_draw else (None, None)
-    if after.variant == CHANGE:
-        value = after.published
-        published = value if value is None or after.higher_is_better else -value
-        noise = judge.noise_pct(after.stdev_pct, 0.0 if after.stdev_pct is not None else None)
-    else:
-        assert before is not None
-        published = judge.effect_pct(before.published, after.published, higher_is_better=after.higher_is_better)
-        noise = judge.noise_pct(before.stdev_pct, after.stdev_pct)
+    published, noise = _published(before, after)
     return _keyed(EFFECT_KEYS, {
         **_place(after), "variant": after.variant, "reference": BEFORE, "published_pct": published,
         "noise_pct": noise, "simulated_pct": simulated, "spread_pct": judge.spread_pct(by_seed), "band_lo_pct": lo,
@@ -289,9 +292,8 @@ def _ablated(study: Study, options: Options, plan: Plan) -> list[_Ablated]:
         made = cases(study, options, tried, switches)
         note = ""
         try:
-            next(iter(tried.runs)).resolved()
-            for run in list(tried.runs)[:2]:
-                run.resolved()
+            for case in made[:1]:
+                case.seeds[0].after.resolved()
         except _core.ContendError as e:
             # A feature without what it needs.
             note = str(e)
@@ -343,6 +345,8 @@ def reproduce(
         raise _core.ContendError(f"--seeds: found {seeds}; should be a whole number of at least 1")
     if studies is None:
         studies = names()
+        if not studies:
+            raise _core.ContendError("no study ships with this package: name a folder with study.toml")
     elif isinstance(studies, (str, os.PathLike)):
         studies = [studies]
     began = time.monotonic()
@@ -379,14 +383,11 @@ def _unmodelled(study: Study) -> dict[int, dict[str, Any]]:
     for row in study.rows:
         if row.variant == BEFORE or study.workload(row.workload, row.machine) is not None:
             continue
-        before = befores.get((row.table, row.machine, row.workload, row.x, row.metric))
-        published = row.published
-        if before is not None:
-            published = judge.effect_pct(before.published, published, higher_is_better=row.higher_is_better)
-        noise = judge.noise_pct(before.stdev_pct if before else None, row.stdev_pct)
+        before = None if row.variant == CHANGE else befores[row.table, row.machine, row.workload, row.x, row.metric]
+        published, noise = _published(before, row)
         found[row.line] = _keyed(EFFECT_KEYS, {
             **_place(row), "variant": row.variant, "reference": BEFORE, "published_pct": published,
             "noise_pct": noise, "simulated_pct": None, "spread_pct": None, "band_lo_pct": None, "band_hi_pct": None,
-            "kind": "predicted", **judge.judgement(published, noise, None), "undetermined": False,
+            "kind": "predicted", **judge.judgement(published, noise, None), "undetermined": None,
         })  # fmt: skip
     return found
