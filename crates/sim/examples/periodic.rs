@@ -20,9 +20,9 @@ fn main() {
     let args: Vec<String> = std::env::args().collect();
     let machine = Machine::load(&args[1]).expect("machine");
     let n: u64 = args[2].parse().expect("tasks");
-    let seconds: u64 = args[3].parse().expect("seconds");
+    let seconds: f64 = args[3].parse().expect("seconds");
     let preset = Preset::find(args.get(4).map_or("linux-6.18", |s| s)).expect("preset");
-    let mut workload = Workload { horizon: Some(seconds * 1_000_000_000), ..Workload::default() };
+    let mut workload = Workload { horizon: Some((seconds * 1e9) as u64), ..Workload::default() };
     for i in 0..n {
         workload.task(TaskSpec::new(format!("t{i}"), Periodic { sleep: (1 + i % 7) * 1_000_000, run: false }));
     }

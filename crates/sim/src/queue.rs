@@ -1,8 +1,8 @@
-//! The event queue: a tournament tree with one key per CPU.
+//! The event queue: a heap with one key per CPU.
 //!
-//! A key is `time << 12 | cpu`, so that equal times go to the lower CPU number and comparing is one instruction. The
-//! root is the earliest key of all. Changing a key replays the matches on its path to the root and stops early when a
-//! match keeps its winner, so that a typical change touches a few nodes however many CPUs there are.
+//! A key is `time << 12 | cpu`, so that keys are unique, equal times go to the lower CPU number, and comparing is one
+//! instruction. A node has four children, so that the heap of 1,024 CPUs is five levels high. Each CPU's place is known:
+//! a change moves its key from there, mostly by a level or two, since a CPU that gives way in the kernel comes back soon.
 
 use contend_platform::{CpuId, NEVER, Time};
 
@@ -10,23 +10,21 @@ use contend_platform::{CpuId, NEVER, Time};
 const CPU_BITS: u32 = 12;
 /// The latest time a key can hold, in ns (about 52 days).
 pub const TIME_MAX: Time = (1 << (64 - CPU_BITS)) - 2;
-/// The key of a CPU that has nothing to do.
+/// Later than any key of a CPU that has something to do.
 pub const NO_KEY: u64 = u64::MAX;
 
-/// Make a key.
+/// Make a key. That of a CPU which has nothing to do ([`NEVER`]) comes after all others.
 #[inline]
 pub fn key(time: Time, cpu: CpuId) -> u64 {
-    if time >= TIME_MAX {
-        assert!(time == NEVER, "virtual time beyond {TIME_MAX} ns");
-        return NO_KEY;
-    }
+    assert!(time < TIME_MAX || time == NEVER, "virtual time beyond {TIME_MAX} ns");
     time << CPU_BITS | u64::from(cpu.0)
 }
 
 /// The time in a key.
 #[inline]
 pub fn key_time(key: u64) -> Time {
-    if key == NO_KEY { NEVER } else { key >> CPU_BITS }
+    let time = key >> CPU_BITS;
+    if time == NEVER >> CPU_BITS { NEVER } else { time }
 }
 
 /// The CPU in a key.
@@ -35,63 +33,109 @@ pub fn key_cpu(key: u64) -> CpuId {
     CpuId((key & ((1 << CPU_BITS) - 1)) as u16)
 }
 
-/// The tree: `nodes[1]` is the root, leaves start at `leaves`.
+/// Where the root stands; the places before it stay empty.
+const ROOT: usize = 3;
+
+/// The heap. The children of the node at place `i` stand at `4 * (i - 2)` and the three places after it, its parent at
+/// `i / 4 + 2`.
 #[derive(Debug)]
-pub struct Tournament {
-    nodes: Vec<u64>,
-    leaves: usize,
+pub struct Queue {
+    /// Whole families: what no CPU fills holds [`NO_KEY`].
+    keys: Box<[u64]>,
+    /// Place by CPU.
+    places: Box<[u16; CpuId::MAX_CPUS]>,
 }
 
-impl Tournament {
-    /// A tree for `cpus` CPUs, none of which has anything to do.
+impl Queue {
+    /// A queue for `cpus` CPUs, none of which has anything to do.
     pub fn new(cpus: usize) -> Self {
         assert!((1..=CpuId::MAX_CPUS).contains(&cpus));
-        let leaves = cpus.next_power_of_two().max(2);
-        Tournament { nodes: vec![NO_KEY; 2 * leaves], leaves }
+        let keys = vec![NO_KEY; (ROOT + cpus).next_multiple_of(4)].into();
+        let mut queue = Queue { keys, places: Box::new([0; CpuId::MAX_CPUS]) };
+        for cpu in 0..cpus {
+            queue.put(ROOT + cpu, key(NEVER, CpuId(cpu as u16)));
+        }
+        queue
     }
 
     /// The earliest key.
     #[inline]
-    pub fn root(&self) -> u64 {
-        self.nodes[1]
+    pub fn first(&self) -> u64 {
+        self.keys[ROOT]
     }
 
     /// The earliest key of all CPUs but this one.
     #[inline]
     pub fn others(&self, cpu: CpuId) -> u64 {
-        let mut i = self.leaves + cpu.index();
-        let mut winner = NO_KEY;
-        while i > 1 {
-            winner = winner.min(self.nodes[i ^ 1]);
-            i >>= 1;
+        if usize::from(self.places[cpu.index()]) != ROOT {
+            return self.first();
         }
-        winner
+        self.children(ROOT).map_or(NO_KEY, |children| earliest(children).0)
     }
 
     /// This CPU's key.
     #[inline]
     pub fn get(&self, cpu: CpuId) -> u64 {
-        self.nodes[self.leaves + cpu.index()]
+        self.keys[usize::from(self.places[cpu.index()])]
     }
 
-    /// Set this CPU's key.
+    /// Set this CPU's key, which names it.
     #[inline]
     pub fn set(&mut self, cpu: CpuId, key: u64) {
-        let mut i = self.leaves + cpu.index();
-        if self.nodes[i] == key {
-            return;
-        }
-        self.nodes[i] = key;
-        let mut winner = key;
-        while i > 1 {
-            winner = winner.min(self.nodes[i ^ 1]);
-            i >>= 1;
-            if self.nodes[i] == winner {
-                return;
-            }
-            self.nodes[i] = winner;
+        debug_assert_eq!(key_cpu(key), cpu);
+        let place = usize::from(self.places[cpu.index()]);
+        if key > self.keys[place] {
+            self.sink(place, key);
+        } else {
+            self.rise(place, key);
         }
     }
+
+    #[inline]
+    fn sink(&mut self, mut place: usize, key: u64) {
+        while let Some(children) = self.children(place) {
+            let (least, i) = earliest(children);
+            if key <= least {
+                break;
+            }
+            self.put(place, least);
+            place = 4 * (place - 2) + i;
+        }
+        self.put(place, key);
+    }
+
+    #[inline]
+    fn rise(&mut self, mut place: usize, key: u64) {
+        while place != ROOT {
+            let parent = place / 4 + 2;
+            let above = self.keys[parent];
+            if above <= key {
+                break;
+            }
+            self.put(place, above);
+            place = parent;
+        }
+        self.put(place, key);
+    }
+
+    #[inline]
+    fn children(&self, place: usize) -> Option<&[u64; 4]> {
+        self.keys.get(4 * (place - 2)..)?.first_chunk()
+    }
+
+    #[inline]
+    fn put(&mut self, place: usize, key: u64) {
+        self.keys[place] = key;
+        self.places[key_cpu(key).index()] = place as u16;
+    }
+}
+
+/// The least of four keys and where it stands.
+#[inline]
+fn earliest(&[a, b, c, d]: &[u64; 4]) -> (u64, usize) {
+    let (ab, i) = if b < a { (b, 1) } else { (a, 0) };
+    let (cd, j) = if d < c { (d, 3) } else { (c, 2) };
+    if cd < ab { (cd, j) } else { (ab, i) }
 }
 
 #[cfg(test)]
@@ -100,30 +144,31 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// The root is always the minimum of the keys.
+        /// The first is always the minimum of the keys.
         #[test]
-        fn root_is_minimum(cpus in 1usize..200, ops in prop::collection::vec((0usize..200, 0u64..1_000_000), 1..300)) {
-            let mut tree = Tournament::new(cpus);
-            let mut plain = vec![NO_KEY; cpus];
+        fn first_is_minimum(cpus in 1usize..200, ops in prop::collection::vec((0usize..200, 0u64..1_000_000), 1..300)) {
+            let mut queue = Queue::new(cpus);
+            let mut plain: Vec<u64> = (0..cpus).map(|c| key(NEVER, CpuId(c as u16))).collect();
             for (cpu, t) in ops {
                 let cpu = CpuId((cpu % cpus) as u16);
-                let k = if t % 5 == 0 { NO_KEY } else { key(t, cpu) };
-                tree.set(cpu, k);
+                let k = key(if t % 5 == 0 { NEVER } else { t }, cpu);
+                queue.set(cpu, k);
                 plain[cpu.index()] = k;
-                prop_assert_eq!(tree.root(), *plain.iter().min().expect("at least one CPU"));
-                prop_assert_eq!(tree.get(cpu), k);
+                prop_assert_eq!(queue.first(), *plain.iter().min().expect("at least one CPU"));
+                prop_assert_eq!(queue.get(cpu), k);
                 let others = plain.iter().enumerate().filter(|(c, _)| *c != cpu.index()).map(|(_, k)| *k).min();
-                prop_assert_eq!(tree.others(cpu), others.unwrap_or(NO_KEY));
+                prop_assert_eq!(queue.others(cpu), others.unwrap_or(NO_KEY));
+                (0..cpus).for_each(|c| assert_eq!(queue.get(CpuId(c as u16)), plain[c]));
             }
         }
     }
 
     #[test]
     fn equal_times_go_to_the_lower_cpu() {
-        let mut tree = Tournament::new(8);
-        tree.set(CpuId(5), key(7, CpuId(5)));
-        tree.set(CpuId(2), key(7, CpuId(2)));
-        assert_eq!(key_cpu(tree.root()), CpuId(2));
-        assert_eq!(key_time(tree.root()), 7);
+        let mut queue = Queue::new(8);
+        queue.set(CpuId(5), key(7, CpuId(5)));
+        queue.set(CpuId(2), key(7, CpuId(2)));
+        assert_eq!(key_cpu(queue.first()), CpuId(2));
+        assert_eq!(key_time(queue.first()), 7);
     }
 }

@@ -15,7 +15,7 @@ mod ledger;
 mod memory;
 
 use crate::lines::Lines;
-use crate::queue::{NO_KEY, Tournament, key, key_cpu, key_time};
+use crate::queue::{NO_KEY, Queue, key, key_cpu, key_time};
 use contend_machine::{Machine, Topology};
 use contend_platform::{Account, CpuId, Ipi, NEVER, Nanos, TaskId, Time, Work};
 use corosensei::stack::DefaultStack;
@@ -143,7 +143,7 @@ pub struct Engine {
     /// The running CPU may go on in place below this key: the earliest of the others, the horizon, [`IN_PLACE_MAX`].
     limit: Cell<u64>,
     current: Cell<CpuId>,
-    queue: RefCell<Tournament>,
+    queue: RefCell<Queue>,
     lines: RefCell<Lines>,
     /// Number of the current resumption of a CPU.
     resumed: Cell<u64>,
@@ -216,7 +216,7 @@ impl Engine {
             .collect();
         let busy = (0..topo.nr_cores()).map(|k| Cell::new(topo.core_cpus(k).len() as u8)).collect();
         let engine = Engine {
-            queue: RefCell::new(Tournament::new(n)),
+            queue: RefCell::new(Queue::new(n)),
             lines: RefCell::new(Lines::new(n, line_costs)),
             costs,
             now: Cell::new(0),
@@ -272,8 +272,8 @@ impl Engine {
     pub fn run(&self, stacks: &mut Stacks, horizon: Time, budget: u64) -> Stop {
         let mut left = budget;
         loop {
-            let root = self.queue.borrow().root();
-            let time = key_time(root);
+            let first = self.queue.borrow().first();
+            let time = key_time(first);
             if self.stopping.get() {
                 return Stop::Asked;
             }
@@ -288,7 +288,7 @@ impl Engine {
                 return Stop::Budget;
             }
             left -= 1;
-            let cpu = key_cpu(root);
+            let cpu = key_cpu(first);
             self.now.set(time);
             self.debt.set(0);
             self.current.set(cpu);
@@ -298,14 +298,14 @@ impl Engine {
                 self.resumed.set(0);
                 self.rights.iter().for_each(|r| r.set(u64::MAX));
             }
-            // Its own key stays in the tree, out of date, until it suspends.
+            // Its own key stays in the queue, out of date, until it suspends.
             let cap = key(horizon.saturating_add(1).min(time + IN_PLACE_MAX), CpuId(0));
             self.limit.set(self.queue.borrow().others(cpu).min(cap));
             match stacks.0[cpu.index()].resume(()) {
                 CoroutineResult::Yield(()) => {}
                 CoroutineResult::Return(()) => {
                     self.cpus[cpu.index()].mode.set(Mode::Kernel);
-                    self.queue.borrow_mut().set(cpu, NO_KEY);
+                    self.queue.borrow_mut().set(cpu, key(NEVER, cpu));
                 }
             }
         }
