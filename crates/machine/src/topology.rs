@@ -358,6 +358,22 @@ impl Topology {
             usize::from(self.classes[(pa >> NODE_SHIFT) as usize * self.nodes.len() + (pb >> NODE_SHIFT) as usize])
         }
     }
+    /// The smallest distance from `from` to one of `others` (none of them `from` itself); with none, the largest there is.
+    #[inline]
+    pub fn nearest(&self, from: CpuId, others: impl Iterator<Item = CpuId> + Clone) -> usize {
+        // Packed places differ in higher bits the farther apart they are, up to the node.
+        let place = self.packed[from.index()];
+        let differ = others.clone().map(|c| self.packed[c.index()] ^ place).min().unwrap_or(u32::MAX);
+        if differ < 1 << LLC_SHIFT {
+            if differ == 0 { 1 } else { 2 }
+        } else if differ < 1 << NODE_SHIFT {
+            3
+        } else if self.nr_remote() <= 1 {
+            self.nr_distances() - 1
+        } else {
+            others.map(|c| self.distance(from, c)).min().unwrap_or(self.nr_distances() - 1)
+        }
+    }
     /// Number of values [`Topology::distance`] can have.
     #[inline]
     pub fn nr_distances(&self) -> usize {

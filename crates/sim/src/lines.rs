@@ -24,29 +24,47 @@ pub enum Touch {
     Rmw,
 }
 
-#[derive(Clone, Debug)]
-struct LineState {
-    /// Owner and kind of sharing in one word, so that the common question is one comparison: the owner's number, plus
-    /// [`SHARED`] if there are sharers, plus [`WATCHED`] if somebody sleeps on the line.
-    head: u32,
-    /// Number of sharers in `inline`; the rest is in the spill bitset.
-    inline_len: u16,
-    inline: [u16; INLINE],
-    spill: u32,
-    free_at: Time,
-}
+/// What is asked at every touch: the owner and the kind of sharing in one word, so that the common question is one
+/// comparison. The owner's number, plus [`SHARED`] if there are sharers, plus [`WATCHED`] if somebody sleeps on the line.
+#[derive(Clone, Copy, Debug)]
+struct Head(u32);
 
-/// Flag in [`LineState::head`]: others than the owner have a copy.
+/// Flag in a [`Head`]: others than the owner have a copy.
 const SHARED: u32 = 1 << 16;
 /// Flag: somebody sleeps on the line.
 const WATCHED: u32 = 1 << 17;
 
-impl LineState {
-    fn owner(&self) -> u16 {
-        self.head as u16
+impl Head {
+    #[inline]
+    fn owner(self) -> u16 {
+        self.0 as u16
     }
     fn set_owner(&mut self, owner: u16) {
-        self.head = self.head & !0xffff | u32::from(owner);
+        self.0 = self.0 & !0xffff | u32::from(owner);
+    }
+    /// Does the owner touch its line in a way that needs no transfer?
+    #[inline]
+    fn holds(self, cpu: CpuId, how: Touch) -> bool {
+        let ignored = if how == Touch::Read { SHARED | WATCHED } else { WATCHED };
+        self.0 & !ignored == u32::from(cpu.0)
+    }
+}
+
+/// What only a touch without the right needs.
+#[derive(Clone, Debug)]
+struct Copies {
+    free_at: Time,
+    /// Sharers, in order of arrival, [`INLINE`] at most; the places after them hold [`NOBODY`].
+    inline: [u16; 8],
+    inline_len: u16,
+    /// Number of the bitset of further sharers.
+    spill: u32,
+}
+
+impl Copies {
+    #[inline]
+    fn inline(&self) -> &[u16] {
+        &self.inline[..usize::from(self.inline_len).min(INLINE)]
     }
 }
 
@@ -72,10 +90,11 @@ pub enum Cost {
     Until(Time),
 }
 
-/// All lines of a run.
+/// All lines of a run. Heads lie close together, apart from the rest: they are what the simulator's own caches should hold.
 #[derive(Debug)]
 pub struct Lines {
-    lines: Vec<LineState>,
+    heads: Vec<Head>,
+    copies: Vec<Copies>,
     /// Bitsets of sharers beyond the inline ones, `words` u64 each; freed sets are reused.
     spill: Vec<u64>,
     free_spill: Vec<u32>,
@@ -92,7 +111,8 @@ impl Lines {
     pub fn new(cpus: usize, costs: LineCosts) -> Self {
         let classes = costs.transfer.len();
         Lines {
-            lines: Vec::new(),
+            heads: Vec::new(),
+            copies: Vec::new(),
             spill: Vec::new(),
             free_spill: Vec::new(),
             words: cpus.div_ceil(64),
@@ -104,14 +124,9 @@ impl Lines {
 
     /// A fresh line that nobody has touched.
     pub fn create(&mut self) -> u32 {
-        self.lines.push(LineState {
-            head: u32::from(NOBODY),
-            inline_len: 0,
-            inline: [NOBODY; INLINE],
-            spill: NO_SPILL,
-            free_at: 0,
-        });
-        u32::try_from(self.lines.len() - 1).expect("fewer than 2^32 lines")
+        self.heads.push(Head(u32::from(NOBODY)));
+        self.copies.push(Copies { free_at: 0, inline: [NOBODY; 8], inline_len: 0, spill: NO_SPILL });
+        u32::try_from(self.heads.len() - 1).expect("fewer than 2^32 lines")
     }
 
     /// `cpu` touches `line` at `now`: moves the rights and tells the cost.
@@ -120,127 +135,121 @@ impl Lines {
         if self.holds(line, cpu, how) {
             return Cost::Hit(if how == Touch::Rmw { self.costs.atomic } else { self.costs.hit });
         }
-        self.miss(topo, line, cpu, now, how)
+        if how == Touch::Read { self.fetch(topo, line, cpu, now) } else { self.claim(topo, line, cpu, now) }
     }
 
     /// Does the owner touch its line in a way that needs no transfer?
     #[inline]
     pub fn holds(&self, line: u32, cpu: CpuId, how: Touch) -> bool {
-        let head = self.lines[line as usize].head & !WATCHED;
-        let shared = if how == Touch::Read { SHARED } else { 0 };
-        head & !shared == u32::from(cpu.0)
+        self.heads[line as usize].holds(cpu, how)
     }
 
-    fn miss(&mut self, topo: &Topology, line: u32, cpu: CpuId, now: Time, how: Touch) -> Cost {
+    /// A load by another than the owner.
+    fn fetch(&mut self, topo: &Topology, line: u32, cpu: CpuId, now: Time) -> Cost {
         let me = cpu.0;
-        if how == Touch::Read && self.is_sharer(line, me) {
+        let head = &mut self.heads[line as usize];
+        let copies = &mut self.copies[line as usize];
+        if head.0 & SHARED != 0
+            && (copies.inline.contains(&me)
+                || copies.spill != NO_SPILL
+                    && self.spill[copies.spill as usize * self.words + usize::from(me) / 64] >> (me % 64) & 1 == 1)
+        {
             return Cost::Hit(self.costs.hit);
         }
-        let far = if how == Touch::Read { self.supplier(topo, line, cpu) } else { self.farthest(topo, line, cpu) };
-        let latency = match far {
+        // Who answers: the nearest of the owner (it wrote last, or fetched first) and the inline sharers, since a cache in
+        // the same LLC answers before a remote one; memory if nobody has it.
+        let latency = if head.owner() == NOBODY {
+            head.set_owner(me);
+            self.costs.memory
+        } else {
+            let owner = [head.owner()];
+            let near = topo.nearest(cpu, owner.iter().chain(copies.inline()).map(|&c| CpuId(c)));
+            self.transfers[near] += 1;
+            head.0 |= SHARED;
+            if usize::from(copies.inline_len) < INLINE {
+                copies.inline[usize::from(copies.inline_len)] = me;
+                copies.inline_len += 1;
+            } else {
+                let words = self.words;
+                if copies.spill == NO_SPILL {
+                    copies.spill = match self.free_spill.pop() {
+                        Some(set) => {
+                            self.spill[set as usize * words..][..words].fill(0);
+                            set
+                        }
+                        None => {
+                            let set = self.spill.len() / words;
+                            self.spill.resize(self.spill.len() + words, 0);
+                            u32::try_from(set).expect("fewer spill sets than lines")
+                        }
+                    };
+                }
+                self.spill[copies.spill as usize * words + usize::from(me) / 64] |= 1 << (me % 64);
+            }
+            self.costs.transfer[near]
+        };
+        copies.free_at = now.max(copies.free_at) + latency;
+        Cost::Until(copies.free_at)
+    }
+
+    /// A store, or a load to that end, by a CPU that is not the only one with a copy: it invalidates (and fetches) the
+    /// farthest; memory answers if nobody has one.
+    fn claim(&mut self, topo: &Topology, line: u32, cpu: CpuId, now: Time) -> Cost {
+        let me = cpu.0;
+        let head = &mut self.heads[line as usize];
+        let copies = &mut self.copies[line as usize];
+        let farthest = topo.nr_distances() - 1;
+        let mut worst = None;
+        let mut see = |c: u16| {
+            if c != me && c != NOBODY {
+                worst = worst.max(Some(topo.distance(cpu, CpuId(c))));
+            }
+            worst == Some(farthest)
+        };
+        // Whoever is as far away as can be settles it.
+        let settled = see(head.owner()) || copies.inline().iter().any(|&c| see(c));
+        let spill = std::mem::replace(&mut copies.spill, NO_SPILL);
+        if spill != NO_SPILL {
+            if !settled {
+                let words = &self.spill[spill as usize * self.words..][..self.words];
+                'all: for (i, &word) in words.iter().enumerate() {
+                    let mut w = word;
+                    while w != 0 {
+                        if see((i * 64) as u16 + w.trailing_zeros() as u16) {
+                            break 'all;
+                        }
+                        w &= w - 1;
+                    }
+                }
+            }
+            self.free_spill.push(spill);
+        }
+        let latency = match worst {
             None => self.costs.memory,
             Some(d) => {
                 self.transfers[d] += 1;
                 self.costs.transfer[d]
             }
         };
-        let l = &mut self.lines[line as usize];
-        let done = now.max(l.free_at) + latency;
-        l.free_at = done;
-        match how {
-            Touch::Read if l.owner() == NOBODY => l.set_owner(me),
-            Touch::Read => self.add_sharer(line, me),
-            Touch::Write | Touch::Rmw => {
-                l.head = l.head & WATCHED | u32::from(me);
-                l.inline_len = 0;
-                let spill = std::mem::replace(&mut l.spill, NO_SPILL);
-                if spill != NO_SPILL {
-                    self.free_spill.push(spill);
-                }
-            }
+        head.0 = head.0 & WATCHED | u32::from(me);
+        if copies.inline_len != 0 {
+            copies.inline = [NOBODY; 8];
+            copies.inline_len = 0;
         }
-        Cost::Until(done)
-    }
-
-    fn spill_words(&self, spill: u32) -> &[u64] {
-        let at = spill as usize * self.words;
-        &self.spill[at..at + self.words]
-    }
-
-    fn is_sharer(&self, line: u32, cpu: u16) -> bool {
-        let l = &self.lines[line as usize];
-        l.inline[..l.inline_len as usize].contains(&cpu)
-            || (l.spill != NO_SPILL && self.spill_words(l.spill)[cpu as usize / 64] >> (cpu % 64) & 1 == 1)
-    }
-
-    fn add_sharer(&mut self, line: u32, cpu: u16) {
-        let l = &mut self.lines[line as usize];
-        l.head |= SHARED;
-        if (l.inline_len as usize) < INLINE {
-            l.inline[l.inline_len as usize] = cpu;
-            l.inline_len += 1;
-            return;
-        }
-        if l.spill == NO_SPILL {
-            l.spill = self.free_spill.pop().unwrap_or_else(|| {
-                let id = self.spill.len() / self.words;
-                self.spill.resize(self.spill.len() + self.words, 0);
-                u32::try_from(id).expect("fewer spill sets than lines")
-            });
-            let at = l.spill as usize * self.words;
-            self.spill[at..at + self.words].fill(0);
-        }
-        let at = l.spill as usize * self.words;
-        self.spill[at + cpu as usize / 64] |= 1 << (cpu % 64);
-    }
-
-    /// Who answers a load: the owner (it wrote last, or fetched first). `None`: memory.
-    fn supplier(&self, topo: &Topology, line: u32, cpu: CpuId) -> Option<usize> {
-        let l = &self.lines[line as usize];
-        if l.owner() == NOBODY {
-            return None;
-        }
-        // The nearest of the owner and the inline sharers: a cache in the same LLC answers before a remote one.
-        let mut best = topo.distance(cpu, CpuId(l.owner()));
-        for &s in &l.inline[..l.inline_len as usize] {
-            best = best.min(topo.distance(cpu, CpuId(s)));
-        }
-        Some(best)
-    }
-
-    /// The farthest copy that a store must invalidate (or fetch). `None`: nobody has one.
-    fn farthest(&self, topo: &Topology, line: u32, cpu: CpuId) -> Option<usize> {
-        let l = &self.lines[line as usize];
-        let mut worst = None;
-        let mut see = |c: u16| {
-            if c != cpu.0 && c != NOBODY {
-                worst = worst.max(Some(topo.distance(cpu, CpuId(c))));
-            }
-        };
-        see(l.owner());
-        l.inline[..l.inline_len as usize].iter().for_each(|&c| see(c));
-        if l.spill != NO_SPILL {
-            for (i, &word) in self.spill_words(l.spill).iter().enumerate() {
-                let mut w = word;
-                while w != 0 {
-                    see((i * 64) as u16 + w.trailing_zeros() as u16);
-                    w &= w - 1;
-                }
-            }
-        }
-        worst
+        copies.free_at = now.max(copies.free_at) + latency;
+        Cost::Until(copies.free_at)
     }
 
     /// `cpu` goes to sleep on the line.
     pub fn watch(&mut self, line: u32, cpu: CpuId) {
-        self.lines[line as usize].head |= WATCHED;
+        self.heads[line as usize].0 |= WATCHED;
         self.watchers.entry(line).or_default().push(cpu);
     }
 
     /// Does somebody sleep on the line?
     #[inline]
     pub fn is_watched(&self, line: u32) -> bool {
-        self.lines[line as usize].head & WATCHED != 0
+        self.heads[line as usize].0 & WATCHED != 0
     }
 
     /// Remove `cpu` from the line's sleepers (it stopped waiting).
@@ -248,7 +257,7 @@ impl Lines {
         if let Some(list) = self.watchers.get_mut(&line) {
             list.retain(|c| *c != cpu);
             if list.is_empty() {
-                self.lines[line as usize].head &= !WATCHED;
+                self.heads[line as usize].0 &= !WATCHED;
                 self.watchers.remove(&line);
             }
         }
@@ -256,7 +265,7 @@ impl Lines {
 
     /// Take everybody who sleeps on the line, in order of arrival.
     pub fn take_watchers(&mut self, line: u32) -> Vec<CpuId> {
-        self.lines[line as usize].head &= !WATCHED;
+        self.heads[line as usize].0 &= !WATCHED;
         self.watchers.remove(&line).unwrap_or_default()
     }
 }
