@@ -8,6 +8,7 @@
 
 use contend_machine::Topology;
 use contend_platform::{CpuId, Nanos, Time};
+use std::cell::{RefCell, UnsafeCell};
 
 const NOBODY: u16 = u16::MAX;
 const INLINE: usize = 5;
@@ -93,7 +94,37 @@ pub enum Cost {
 /// All lines of a run. Heads lie close together, apart from the rest: they are what the simulator's own caches should hold.
 #[derive(Debug)]
 pub struct Lines {
-    heads: Vec<Head>,
+    heads: Heads,
+    rest: RefCell<Rest>,
+}
+
+/// The heads of all lines. Each is read and written whole; nothing borrows the table.
+#[derive(Debug, Default)]
+struct Heads(UnsafeCell<Vec<Head>>);
+
+impl Heads {
+    #[inline]
+    fn get(&self, line: u32) -> Head {
+        // SAFETY: the cell is private to this type, is not `Sync`, and no reference into it outlives a method: none exists
+        // during the call.
+        unsafe { (&*self.0.get())[line as usize] }
+    }
+    #[inline]
+    fn set(&self, line: u32, head: Head) {
+        // SAFETY: as in `get`.
+        unsafe { (&mut *self.0.get())[line as usize] = head }
+    }
+    fn push(&self, head: Head) -> usize {
+        // SAFETY: as in `get`.
+        let heads = unsafe { &mut *self.0.get() };
+        heads.push(head);
+        heads.len() - 1
+    }
+}
+
+/// What heads do not tell.
+#[derive(Debug)]
+struct Rest {
     copies: Vec<Copies>,
     /// Bitsets of sharers beyond the inline ones, `words` u64 each; freed sets are reused.
     spill: Vec<u64>,
@@ -103,15 +134,14 @@ pub struct Lines {
     /// CPUs asleep on a line, in order of arrival.
     watchers: rustc_hash::FxHashMap<u32, Vec<CpuId>>,
     /// Transfers so far, by distance class.
-    pub transfers: Vec<u64>,
+    transfers: Vec<u64>,
 }
 
 impl Lines {
     /// No lines yet.
     pub fn new(cpus: usize, costs: LineCosts) -> Self {
         let classes = costs.transfer.len();
-        Lines {
-            heads: Vec::new(),
+        let rest = Rest {
             copies: Vec::new(),
             spill: Vec::new(),
             free_spill: Vec::new(),
@@ -119,35 +149,77 @@ impl Lines {
             costs,
             watchers: rustc_hash::FxHashMap::default(),
             transfers: vec![0; classes],
-        }
+        };
+        Lines { heads: Heads::default(), rest: RefCell::new(rest) }
     }
 
     /// A fresh line that nobody has touched.
-    pub fn create(&mut self) -> u32 {
-        self.heads.push(Head(u32::from(NOBODY)));
-        self.copies.push(Copies { free_at: 0, inline: [NOBODY; 8], inline_len: 0, spill: NO_SPILL });
-        u32::try_from(self.heads.len() - 1).expect("fewer than 2^32 lines")
+    pub fn create(&self) -> u32 {
+        let line = self.heads.push(Head(u32::from(NOBODY)));
+        let copies = Copies { free_at: 0, inline: [NOBODY; 8], inline_len: 0, spill: NO_SPILL };
+        self.rest.borrow_mut().copies.push(copies);
+        u32::try_from(line).expect("fewer than 2^32 lines")
     }
 
-    /// `cpu` touches `line` at `now`: moves the rights and tells the cost.
-    #[inline]
-    pub fn touch(&mut self, topo: &Topology, line: u32, cpu: CpuId, now: Time, how: Touch) -> Cost {
-        if self.holds(line, cpu, how) {
-            return Cost::Hit(if how == Touch::Rmw { self.costs.atomic } else { self.costs.hit });
-        }
-        if how == Touch::Read { self.fetch(topo, line, cpu, now) } else { self.claim(topo, line, cpu, now) }
-    }
-
-    /// Does the owner touch its line in a way that needs no transfer?
+    /// Does `cpu` own the line, so that the touch needs no transfer? (A load by a sharer needs none either.)
     #[inline]
     pub fn holds(&self, line: u32, cpu: CpuId, how: Touch) -> bool {
-        self.heads[line as usize].holds(cpu, how)
+        self.heads.get(line).holds(cpu, how)
     }
 
+    /// `cpu`, which does not hold `line`, touches it at `now`: moves the rights and tells the cost.
+    pub fn touch(&self, topo: &Topology, line: u32, cpu: CpuId, now: Time, how: Touch) -> Cost {
+        let mut head = self.heads.get(line);
+        let rest = &mut *self.rest.borrow_mut();
+        let cost = if how == Touch::Read {
+            rest.fetch(topo, &mut head, line, cpu, now)
+        } else {
+            rest.claim(topo, &mut head, line, cpu, now)
+        };
+        self.heads.set(line, head);
+        cost
+    }
+
+    /// Transfers so far, by distance class.
+    pub fn transfers(&self) -> Vec<u64> {
+        self.rest.borrow().transfers.clone()
+    }
+
+    /// `cpu` goes to sleep on the line.
+    pub fn watch(&self, line: u32, cpu: CpuId) {
+        self.heads.set(line, Head(self.heads.get(line).0 | WATCHED));
+        self.rest.borrow_mut().watchers.entry(line).or_default().push(cpu);
+    }
+
+    /// Does somebody sleep on the line?
+    #[inline]
+    pub fn is_watched(&self, line: u32) -> bool {
+        self.heads.get(line).0 & WATCHED != 0
+    }
+
+    /// Remove `cpu` from the line's sleepers (it stopped waiting).
+    pub fn unwatch(&self, line: u32, cpu: CpuId) {
+        let watchers = &mut self.rest.borrow_mut().watchers;
+        if let Some(list) = watchers.get_mut(&line) {
+            list.retain(|c| *c != cpu);
+            if list.is_empty() {
+                watchers.remove(&line);
+                self.heads.set(line, Head(self.heads.get(line).0 & !WATCHED));
+            }
+        }
+    }
+
+    /// Take everybody who sleeps on the line, in order of arrival.
+    pub fn take_watchers(&self, line: u32) -> Vec<CpuId> {
+        self.heads.set(line, Head(self.heads.get(line).0 & !WATCHED));
+        self.rest.borrow_mut().watchers.remove(&line).unwrap_or_default()
+    }
+}
+
+impl Rest {
     /// A load by another than the owner.
-    fn fetch(&mut self, topo: &Topology, line: u32, cpu: CpuId, now: Time) -> Cost {
+    fn fetch(&mut self, topo: &Topology, head: &mut Head, line: u32, cpu: CpuId, now: Time) -> Cost {
         let me = cpu.0;
-        let head = &mut self.heads[line as usize];
         let copies = &mut self.copies[line as usize];
         if head.0 & SHARED != 0
             && (copies.inline.contains(&me)
@@ -194,9 +266,8 @@ impl Lines {
 
     /// A store, or a load to that end, by a CPU that is not the only one with a copy: it invalidates (and fetches) the
     /// farthest; memory answers if nobody has one.
-    fn claim(&mut self, topo: &Topology, line: u32, cpu: CpuId, now: Time) -> Cost {
+    fn claim(&mut self, topo: &Topology, head: &mut Head, line: u32, cpu: CpuId, now: Time) -> Cost {
         let me = cpu.0;
-        let head = &mut self.heads[line as usize];
         let copies = &mut self.copies[line as usize];
         let farthest = topo.nr_distances() - 1;
         let mut worst = None;
@@ -238,34 +309,5 @@ impl Lines {
         }
         copies.free_at = now.max(copies.free_at) + latency;
         Cost::Until(copies.free_at)
-    }
-
-    /// `cpu` goes to sleep on the line.
-    pub fn watch(&mut self, line: u32, cpu: CpuId) {
-        self.heads[line as usize].0 |= WATCHED;
-        self.watchers.entry(line).or_default().push(cpu);
-    }
-
-    /// Does somebody sleep on the line?
-    #[inline]
-    pub fn is_watched(&self, line: u32) -> bool {
-        self.heads[line as usize].0 & WATCHED != 0
-    }
-
-    /// Remove `cpu` from the line's sleepers (it stopped waiting).
-    pub fn unwatch(&mut self, line: u32, cpu: CpuId) {
-        if let Some(list) = self.watchers.get_mut(&line) {
-            list.retain(|c| *c != cpu);
-            if list.is_empty() {
-                self.heads[line as usize].0 &= !WATCHED;
-                self.watchers.remove(&line);
-            }
-        }
-    }
-
-    /// Take everybody who sleeps on the line, in order of arrival.
-    pub fn take_watchers(&mut self, line: u32) -> Vec<CpuId> {
-        self.heads[line as usize].0 &= !WATCHED;
-        self.watchers.remove(&line).unwrap_or_default()
     }
 }

@@ -89,11 +89,11 @@ impl Engine {
         self.enter_idle_state(cpu);
         self.set_busy(cpu, false);
         if let Some(line) = poll {
-            self.lines.borrow_mut().watch(line, cpu);
+            self.lines.watch(line, cpu);
         }
         self.suspend(key(c.irq_at.get(), cpu), Mode::Idle);
         if let Some(line) = poll {
-            self.lines.borrow_mut().unwatch(line, cpu);
+            self.lines.unwatch(line, cpu);
         }
         let exit = self.leave_idle_state(cpu, since, until_timer);
         self.set_busy(cpu, true);

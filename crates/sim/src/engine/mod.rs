@@ -32,8 +32,6 @@ const FULL_SPEED: u64 = 1024;
 const DEBT_MAX: Nanos = 1000;
 /// A CPU runs on in place for at most this long in virtual time, so that the caller of [`Engine::run`] can look around.
 const IN_PLACE_MAX: Nanos = 10_000_000;
-/// Lines whose rights the running CPU remembers.
-const RIGHTS: usize = 32;
 /// Stack of one CPU in bytes, besides its guard page. Kernel paths use a few KiB; user policies may use more.
 const STACK_BYTES: usize = 256 * 1024;
 
@@ -144,11 +142,7 @@ pub struct Engine {
     limit: Cell<u64>,
     current: Cell<CpuId>,
     queue: RefCell<Queue>,
-    lines: RefCell<Lines>,
-    /// Number of the current resumption of a CPU.
-    resumed: Cell<u64>,
-    /// Rights on lines seen since then, by line modulo [`RIGHTS`]; see [`Engine::touch`].
-    rights: [Cell<u64>; RIGHTS],
+    lines: Lines,
     cpus: Vec<Cpu>,
     busy_in_core: Vec<Cell<u8>>,
     seq: Cell<u64>,
@@ -217,14 +211,12 @@ impl Engine {
         let busy = (0..topo.nr_cores()).map(|k| Cell::new(topo.core_cpus(k).len() as u8)).collect();
         let engine = Engine {
             queue: RefCell::new(Queue::new(n)),
-            lines: RefCell::new(Lines::new(n, line_costs)),
+            lines: Lines::new(n, line_costs),
             costs,
             now: Cell::new(0),
             debt: Cell::new(0),
             limit: Cell::new(NO_KEY),
             current: Cell::new(CpuId(0)),
-            resumed: Cell::new(0),
-            rights: std::array::from_fn(|_| Cell::new(u64::MAX)),
             cpus,
             busy_in_core: busy,
             seq: Cell::new(0),
@@ -292,12 +284,6 @@ impl Engine {
             self.now.set(time);
             self.debt.set(0);
             self.current.set(cpu);
-            self.resumed.set(self.resumed.get() + 1);
-            if self.resumed.get() >> 31 != 0 {
-                // The number would no longer fit an entry of `rights`: start again with none.
-                self.resumed.set(0);
-                self.rights.iter().for_each(|r| r.set(u64::MAX));
-            }
             // Its own key stays in the queue, out of date, until it suspends.
             let cap = key(horizon.saturating_add(1).min(time + IN_PLACE_MAX), CpuId(0));
             self.limit.set(self.queue.borrow().others(cpu).min(cap));
@@ -352,7 +338,7 @@ impl Engine {
 
     /// Line transfers so far by distance class.
     pub fn transfers(&self) -> Vec<u64> {
-        self.lines.borrow().transfers.clone()
+        self.lines.transfers()
     }
 
     #[inline]
