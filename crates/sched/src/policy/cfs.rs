@@ -7,10 +7,10 @@
 //!
 //! Invariant: the running entity is not in the timeline; `total_weight` and `nr` count it all the same.
 
+use super::timeline::Timeline;
 use super::{Dequeue, Enqueue, Pick, Policy, Put, nice_to_weight};
 use crate::features::Features;
 use contend_platform::{TaskId, Time};
-use std::collections::BTreeSet;
 
 /// sched_nr_latency: above this many runnable entities the period grows (latency / min_granularity).
 const NR_LATENCY: u64 = 8;
@@ -48,7 +48,7 @@ impl Node {
 /// One run queue.
 #[derive(Clone, Debug, Default)]
 pub struct CfsRq {
-    timeline: BTreeSet<Node>,
+    timeline: Timeline<Node>,
     min_vruntime: i64,
     /// Of all runnable entities, the running one included.
     total_weight: u64,

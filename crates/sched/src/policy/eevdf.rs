@@ -9,10 +9,10 @@
 //! sum of weight x vruntime, in 128 bits (vruntime < 2^62, W < 2^34), so the test is exact and the invariant that the lags
 //! sum to zero holds without rounding.
 
+use super::timeline::Timeline;
 use super::{Dequeue, Enqueue, Pick, Policy, Put, nice_to_weight};
 use crate::features::Features;
 use contend_platform::{TaskId, Time};
-use std::collections::BTreeSet;
 
 /// The policy's parameters, in ns.
 #[derive(Clone, Debug)]
@@ -39,7 +39,7 @@ struct Node {
 /// One run queue.
 #[derive(Clone, Debug, Default)]
 pub struct EevdfRq {
-    queue: BTreeSet<Node>,
+    queue: Timeline<Node>,
     /// Sum of weights of the queued entities.
     weight: i128,
     /// Sum of weight x vruntime of the queued entities.

@@ -28,6 +28,7 @@ pub mod cfs;
 mod drive;
 pub mod eevdf;
 pub mod fifo;
+mod timeline;
 
 use contend_platform::{TaskId, Time};
 
