@@ -126,7 +126,14 @@ def test_the_same_twice(contend: Contend, tiny: Path) -> None:
 def test_words_and_picture(contend: Contend, tiny: Path, tmp_path: Path) -> None:
     done = contend("reproduce", tiny, "--quick", "--ablate", "--plot", "p.svg")
     assert done.returncode == 0, done.stderr
-    words = ["pairs/quick on 1n1l4c2t (1/s)", "fit", "Summary:", "+1 %", "slices of 1 ms", "Ablation: pairs/both"]
+    words = [
+        "pairs/quick on 1n1l4c2t (1/s)",
+        "fit",
+        "Summary of tiny:",
+        "+1 %",
+        "slices of 1 ms",
+        "Ablation: pairs/both",
+    ]
     for word in words:
         assert word in done.stdout, word
     assert (tmp_path / "p.svg").read_text().startswith("<?xml")
@@ -169,6 +176,20 @@ def test_draws_vary_every_uncertain_cost_at_once(tiny: Path) -> None:
         if cost["hi"] > 20 * max(cost["lo"], 1):
             assert len(set(values)) == 8
     assert drawn == plan.draws(study, study.workloads[0], 8)
+
+
+def test_a_metric_that_no_run_reports_is_a_mistake(contend: Contend, tiny: Path) -> None:
+    write(tiny, toml=TOML.replace('rate = "round_trips"', 'rate = "round_trip"'))
+    done = contend("reproduce", tiny, "--quick")
+    assert done.returncode == 2
+    assert "study.toml:18: metric: found rate.round_trip, which no run of pairs" in done.stderr
+
+
+def test_a_study_named_twice_runs_once(tiny: Path, tmp_path: Path) -> None:
+    assert len(contend.reproduce([tiny, tiny / "study.toml"], quick=True).effect_list) == 7
+    other = write(tmp_path / "other")
+    with pytest.raises(contend.StudyInvalid, match="found name = 'tiny', which"):
+        contend.reproduce([tiny, other], quick=True)
 
 
 def test_changes_that_a_post_prints_alone(tmp_path: Path) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import csv
 import json
+import shutil
+import tomllib
 from pathlib import Path
 
 import pytest
 from conftest import ROOT, Contend
-from contend.study import load
+from contend.study import fitting, load, plan, reproduction
 
 NAMES = sorted(f.parent.name for f in (ROOT / "studies").glob("*/study.toml"))
 
@@ -30,6 +33,46 @@ def test_list_and_completion(contend: Contend) -> None:
     assert all(s["doc"] and s["rows"] for s in listed)
     env = {"_CONTEND_COMPLETE": "bash_complete", "COMP_WORDS": "contend reproduce idle", "COMP_CWORD": "2"}
     assert "idle-cpu-search-2019" in contend(env=env).stdout
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_pairs_differ_in_the_switch_alone(name: str) -> None:
+    study = load.load(name)
+    seen = set()
+    for case in plan.cases(study, plan.Options(seeds=1), plan.Plan()):
+        switch = study.switches[study.switch_name(case.after)]
+        for pair in (*case.seeds, *case.draws[:1]):
+            if pair in seen:
+                continue
+            seen.add(pair)
+            before, after = (tomllib.loads(r.resolved()) for r in (pair.before, pair.after))
+            sets = before.pop("set", {}), after.pop("set")
+            assert before == after
+            differ = {k for k in {*sets[0], *sets[1]} if sets[0].get(k) != sets[1].get(k)}
+            assert differ <= set(switch)
+            assert differ
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_run_and_no_fit_depends_on_a_patched_value(name: str, tmp_path: Path) -> None:
+    folder = tmp_path / name
+    shutil.copytree(ROOT / "studies" / name, folder)
+    first = load.load(folder)
+    file = folder / "published.csv"
+    with file.open(newline="") as f:
+        rows = list(csv.DictReader(f))
+    for row in rows:
+        if row["variant"] != "before":
+            row.update({k: str(3 * float(row[k])) for k in ("value", "value_lo", "value_hi") if row[k]})
+    with file.open("w", newline="") as f:
+        writer = csv.DictWriter(f, rows[0])
+        writer.writeheader()
+        writer.writerows(rows)
+    second = load.load(folder)
+    assert first.rows != second.rows
+    assert reproduction.planned(first) == reproduction.planned(second)
+    for w in first.workloads:
+        assert fitting.fit_rows(first, w) == fitting.fit_rows(second, w)
 
 
 @pytest.mark.slow

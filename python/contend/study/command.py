@@ -11,6 +11,7 @@ from contend.progress import RunsProgress
 
 EXIT_OK = 0
 EXIT_DIFFERS = 1
+SEEDS_MAX = 1000
 
 
 class Interrupted(Exception):
@@ -29,10 +30,18 @@ def study_names(
     return found or [CompletionItem(begun, type="dir")]
 
 
+def _seeds(_ctx: click.Context, _param: click.Parameter, given: str | None) -> int | None:
+    if given is None:
+        return None
+    if not (given.isascii() and given.isdigit() and 0 < int(given) <= SEEDS_MAX):
+        raise click.BadParameter(f"found '{given}'; should be a whole number from 1 to {SEEDS_MAX:,}")
+    return int(given)
+
+
 @click.command()
 @click.argument("studies", nargs=-1, metavar="[STUDY]...", shell_complete=study_names)
 @click.option("--quick", is_flag=True, help="Short slices, one seed, no bands.")
-@click.option("--seeds", metavar="N", type=click.IntRange(min=1), help="Runs of each variant.")
+@click.option("--seeds", metavar="N", callback=_seeds, help="Runs of each variant.")
 @click.option("--ablate", is_flag=True, help="Also the effect of each switch alone, and of all but each.")
 @click.option("--beyond", is_flag=True, help="The tables without published values, in place of the published ones.")
 @click.option("--plot", metavar="FILE", help="Draw published against simulated effects (.png, .svg or .pdf).")

@@ -15,6 +15,7 @@ from contend.study import judge
 from contend.study.load import load, names, number
 from contend.study.model import BEFORE, CHANGE, Row, Settings, Study, Workload
 from contend.study.plan import Case, Options, Pair, Plan, Run, ablations, cases
+from contend.study.section import StudyInvalid
 from contend.study.simulate import Measured, Progress, simulate
 
 if TYPE_CHECKING:
@@ -66,17 +67,19 @@ class Reproduction:
             "slices": self._slices(),
         }
 
-    def _slices(self) -> str:
-        sliced = [r for r in self.row_list if r["sliced"]]
+    def _slices(self, study: str | None = None) -> str:
+        rows = [r for r in self.row_list if study in (None, r["study"])]
+        sliced = [r for r in rows if r["sliced"]]
         if not sliced:
             return "all work was simulated whole"
         lengths = sorted({r["slice_ms"] for r in sliced})
         shown = f"{lengths[0]:g}" if len(lengths) == 1 else f"{lengths[0]:g} to {lengths[-1]:g}"
-        return f"{len(sliced)} of {len(self.row_list)} rows are slices of {shown} ms, scaled by work done"
+        return f"{len(sliced)} of {len(rows)} rows are slices of {shown} ms, scaled by work done"
 
     def of(self, study: str) -> dict[str, Any]:
         """The summary of one study."""
-        return judge.summary([e for e in self.effect_list if e["study"] == study])
+        scores = judge.summary([e for e in self.effect_list if e["study"] == study])
+        return {**scores, "slices": self._slices(study)}
 
     @property
     def rows(self) -> pl.DataFrame:
@@ -351,7 +354,11 @@ def reproduce(
         studies = [studies]
     began = time.monotonic()
     options = Options(quick, seeds)
-    loaded = [load(s) for s in studies]
+    loaded = list({s.folder.resolve(): s for s in map(load, studies)}.values())
+    for i, study in enumerate(loaded):
+        for other in loaded[:i]:
+            if study.name == other.name:
+                raise StudyInvalid(f"{study.folder}: found name = '{study.name}', which {other.folder} has too")
     plan = Plan()
     asked = (*(["ablate"] if ablate else []), *(["beyond"] if beyond else []))
     tables = [beyond_tables.table(s, b, options, plan) for s in loaded for b in s.beyond] if beyond else []
@@ -361,6 +368,7 @@ def reproduce(
     readings = _Readings(measured)
     result = Reproduction(loaded, options, asked=asked)
     for study, study_cases in found:
+        _check_readings(study, study_cases, measured)
         result.row_list += _rows(study, study_cases, readings, options)
         effects = {c.after.line: _effect_row(c, readings) for c in study_cases} | _unmodelled(study)
         result.effect_list += [effects[line] for line in sorted(effects)]
@@ -373,6 +381,21 @@ def reproduce(
     result.cpu_s = sum(m.cpu_s for m in measured.values())
     result.wall_s = time.monotonic() - began
     return result
+
+
+def _check_readings(study: Study, found: Sequence[Case], measured: dict[Run, Measured]) -> None:
+    """A metric that no run has is a mistake in study.toml, not a result."""
+    for w in study.workloads:
+        mine = [c for c in found if c.workload is w]
+        runs = [measured[r] for c in mine for p in c.seeds for r in (p.before, p.after)]
+        for expression in dict.fromkeys(c.expression for c in mine):
+            read = [m.values[expression] for m in runs if m.ok and expression in m.values]
+            if read and not any(v is not None for v in read):
+                raise StudyInvalid(
+                    f"{study.folder / 'study.toml'}:{w.line}: metric: found {expression}, which no run of {w.name} on "
+                    f"{w.machine} reports; should be what the workload counts (docs/workloads.md), and the slice long "
+                    "enough for it"
+                )
 
 
 def _unmodelled(study: Study) -> dict[int, dict[str, Any]]:

@@ -61,13 +61,16 @@ def reproduction(r: Reproduction, out: Console) -> None:
         }
         for (name, machine), group in itertools.groupby(effects, lambda e: (e["table"], e["machine"])):
             _table(f"{name} on {machine}", list(group), rows, out)
+        if effects:
+            _summary(f"Summary of {study.name}", r.of(study.name), out)
     _ablation(r, out)
     if r.beyond_list:
         beyond(r.beyond_list, out)
-    if r.effect_list:
-        _summary(r, out)
-    elif "beyond" in r.asked and not r.beyond_list:
+    if r.effect_list and len(r.studies) > 1:
+        _summary("Summary of all", r.scores, out)
+    if "beyond" in r.asked and not r.beyond_list:
         out.print("No tables beyond the published ones.")
+    out.print(f"{r.runs:,} runs, {r.cpu_s:.0f} CPU-s, {r.wall_s:.0f} s.")
 
 
 def _table(title: str, effects: Sequence[dict[str, Any]], rows: dict[Any, dict[str, Any]], out: Console) -> None:
@@ -119,8 +122,7 @@ def _share(v: float | None) -> str:
     return NONE if v is None else f"{100 * v:.0f} %"
 
 
-def _summary(r: Reproduction, out: Console) -> None:
-    s = r.scores
+def _summary(title: str, s: dict[str, Any], out: Console) -> None:
     lines = []
     for name, scores in (("model", s), ("0 %", s["baselines"]["zero"]), ("+1 %", s["baselines"]["plus_one"])):
         lines.append(
@@ -139,8 +141,8 @@ def _summary(r: Reproduction, out: Console) -> None:
         (name, "right")
         for name in ("sign", "size", "median error", "worst", "quiet within", "median, all rows", "worst, all rows")
     ]
-    title = f"Summary: {s['rows_judged']} judged rows, {s['quiet_rows']} quiet rows (errors in points)"
-    out.print(text.table(title, columns, lines))
+    title = f"{title}: {s['rows_judged']} judged rows, {s['quiet_rows']} quiet rows (errors in points)"
+    out.print(text.table(escape(title), columns, lines))
     worst = s["worst"]
     if worst:
         out.print(
@@ -157,7 +159,7 @@ def _summary(r: Reproduction, out: Console) -> None:
     if s["rows_not_simulated"]:
         out.print(f"{s['rows_not_simulated']} effects are not simulated.")
     out.print(escape(f"{s['slices'][0].upper()}{s['slices'][1:]}."))
-    out.print(f"{s['runs']:,} runs, {s['cpu_s']:.0f} CPU-s, {s['wall_s']:.0f} s.")
+    out.print()
 
 
 def _ablation(r: Reproduction, out: Console) -> None:
