@@ -226,7 +226,11 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
     pub(crate) fn publish(&self, p: &P, held: &Held) {
         let by_weight = !self.pelt;
         let (peek, load, floor, util) = self.with_rq(p, held, |rd| {
-            let load = if by_weight { rd.weight } else { rd.load.get() };
+            let load = match self.features.balance {
+                _ if by_weight => rd.weight,
+                Balance::V5_2 => rd.runnable_load.get(),
+                _ => rd.load.get(),
+            };
             (rd.peek_value(), load, self.policy.floor(&rd.pol), rd.util.pack())
         });
         let rq = self.rq(held.0);
@@ -249,6 +253,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
                     rd.load.add(e.load.get());
                     rd.util.add(e.util.get());
                 }
+                rd.runnable_load.add(e.load.get());
             }
             self.policy.enqueue(&mut rd.pol, task, &mut e.pol, why, now);
             e.queued_on = Some(held.0);
@@ -280,6 +285,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
                 e.load.update(now, self.policy.weight(&e.pol));
                 e.util.update(now, 0);
                 rd.load.sub(e.load.get());
+                rd.runnable_load.sub(e.load.get());
                 rd.util.sub(e.util.get());
             }
             self.policy.dequeue(&mut rd.pol, task, &mut e.pol, Dequeue::Migrate, now);
@@ -562,6 +568,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
                 }
                 Put::Sleep | Put::Exit => {}
             }
+            rd.runnable_load.sub(e.load.get());
             rd.nr_running -= 1;
             rd.weight -= self.policy.weight(&e.pol);
             if delayed {

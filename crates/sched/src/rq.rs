@@ -65,8 +65,10 @@ pub struct RqData<L: Policy> {
     pub running: Option<TaskId>,
     /// Sum of weights of runnable tasks.
     pub weight: u64,
-    /// load_avg.
+    /// load_avg: what the tasks that belong here have asked for, sleepers included.
     pub load: Average,
+    /// runnable_load_avg (3.8 to 5.6): the loads of those that are runnable now.
+    pub runnable_load: Average,
     /// util_avg, 0 to 1024.
     pub util: Average,
     /// When the CPU last became idle (0: it is not).
@@ -166,6 +168,7 @@ impl<L: Policy> RqData<L> {
             return;
         }
         self.load.update(now, self.weight);
+        self.runnable_load.update(now, self.weight);
         self.util.update(now, if self.curr.is_some() { 1024 } else { 0 });
     }
 }
@@ -220,6 +223,7 @@ impl<P: Platform, L: Policy> Rq<P, L> {
                     running: None,
                     weight: 0,
                     load: Average::default(),
+                    runnable_load: Average::default(),
                     util: Average::default(),
                     idle_stamp: 0,
                     curr_since: 0,

@@ -142,6 +142,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             self.policy.revive(&mut rd.pol, task, &mut e.pol, now);
             rd.nr_running += 1;
             rd.weight += self.policy.weight(&e.pol);
+            rd.runnable_load.add(e.load.get());
             e.waiting_since = Some(now);
             e.woken = true;
             true
