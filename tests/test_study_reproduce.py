@@ -113,6 +113,20 @@ def test_frames(tiny: Path) -> None:
     assert only == rest
 
 
+def test_ablation_keeps_together_what_needs_each_other(tiny: Path) -> None:
+    both = "sis_limit = true\nsis_next_cpu = true\nsis_rotate = true"
+    write(tiny, toml=TOML.replace('sis_core = false\nwake_affine = "off"', both))
+    notes = {a["variant"]: a["note"] for a in contend.reproduce(tiny, quick=True, ablate=True).ablation_list}
+    assert notes == {
+        "only sis_limit": "",
+        "without sis_limit": "",
+        "only sis_next_cpu": "",
+        "without sis_next_cpu": "nor sis_rotate, which needs it",
+        "only sis_rotate": "with sis_next_cpu, which it needs",
+        "without sis_rotate": "",
+    }
+
+
 def test_the_same_twice(contend: Contend, tiny: Path) -> None:
     def once() -> dict[str, Any]:
         found: dict[str, Any] = json.loads(contend("reproduce", tiny, "--json").stdout)

@@ -226,13 +226,29 @@ def draws(study: Study, w: Workload, count: int) -> list[Settings]:
     return drawn
 
 
-def ablations(study: Study) -> list[tuple[str, str, Settings]]:
-    """Each switch's (name, variant, features): each feature alone, and all but each; both only where it has several."""
+@dataclass(frozen=True)
+class Ablation:
+    """A part of a switch. Where the kernel refuses it, because a feature needs another, the first of `instead` that it
+    accepts stands for it; each has a note that says how it differs."""
+
+    switch: str
+    variant: str
+    features: Settings
+    instead: tuple[tuple[Settings, str], ...]
+
+
+def ablations(study: Study) -> list[Ablation]:
+    """Each feature of a switch alone, and all but each, of the switches that have several."""
     found = []
     for name, features in study.switches.items():
         if len(features) < 2:
             continue
         for key, value in features.items():
-            rest: Settings = {k: v for k, v in features.items() if k != key}
-            found += [(name, f"only {key}", {key: value}), (name, f"without {key}", rest)]
+            others = {k: v for k, v in features.items() if k != key}
+            more = tuple(({key: value, k: v}, f"with {k}, which it needs") for k, v in others.items())
+            less = tuple(
+                ({k: v for k, v in others.items() if k != other}, f"nor {other}, which needs it") for other in others
+            )
+            found.append(Ablation(name, f"only {key}", {key: value}, more))
+            found.append(Ablation(name, f"without {key}", others, less))
     return found

@@ -289,32 +289,34 @@ class _Ablated:
 
 def _ablated(study: Study, options: Options, plan: Plan) -> list[_Ablated]:
     found = []
-    for name, variant, features in ablations(study):
-        tried = Plan()
-        switches: dict[str, Settings] = {name: features}
-        made = cases(study, options, tried, switches)
-        note = ""
-        try:
-            for case in made[:1]:
-                case.seeds[0].after.resolved()
-        except _core.ContendError as e:
-            # A feature without what it needs.
-            note = str(e)
-        if not note:
-            for run, reads in tried.runs.items():
-                plan.add(run, reads)
-        found.append(_Ablated(variant, made, note))
+    for a in ablations(study):
+        for features, note in ((a.features, ""), *a.instead):
+            tried = Plan()
+            switches: dict[str, Settings] = {a.switch: features}
+            made = cases(study, options, tried, switches)
+            if made and _accepted(made[0].seeds[0].after):
+                for run, reads in tried.runs.items():
+                    plan.add(run, reads)
+                found.append(_Ablated(a.variant, made, note))
+                break
     return found
+
+
+def _accepted(run: Run) -> bool:
+    """Can a kernel have these features together?"""
+    try:
+        run.resolved()
+    except _core.ContendError:
+        return False
+    return True
 
 
 def _ablation_rows(ablated: Sequence[_Ablated], readings: _Readings) -> list[dict[str, Any]]:
     rows = []
     for a in ablated:
         for case in a.cases:
-            simulated = None
-            if not a.note:
-                means = [readings.mean(case, [getattr(p, s) for p in case.seeds]) for s in ("before", "after")]
-                simulated = _effect(case, *means)
+            means = [readings.mean(case, [getattr(p, s) for p in case.seeds]) for s in ("before", "after")]
+            simulated = _effect(case, *means)
             place = {**_place(case.after), "variant": a.variant, "simulated_pct": simulated, "note": a.note}
             rows.append(_keyed(ABLATION_KEYS, place))
     return rows

@@ -29,6 +29,7 @@ def points(v: float | None) -> str:
     """An effect in per cent."""
     if v is None:
         return NONE
+    v = round(v, 1) + 0.0  # no -0.0
     return f"{v:+,.0f}" if abs(v) >= 1000 else f"{v:+.1f}"
 
 
@@ -43,6 +44,8 @@ def _verdict(e: dict[str, Any]) -> str:
         found = "quiet" if e["quiet_ok"] else "quiet: TOO LARGE"
     elif e["size_ok"]:
         found = "right"
+    elif not round(e["simulated_pct"], 1):
+        found = "NO EFFECT"
     else:
         found = "sign right" if e["sign_ok"] else "WRONG SIGN"
     return f"{found}, undetermined" if e["undetermined"] else found
@@ -104,14 +107,15 @@ def _table(title: str, effects: Sequence[dict[str, Any]], rows: dict[Any, dict[s
     columns = [
         *([("metric", "fold")] if several else []),
         (x_name, "right"), ("before", "right"), ("sim.", "right"), ("after", "right"), ("sim.", "right"),
-        ("effect %", "right"), ("sim. %", "right"), ("band", "right"), ("verdict", "left"),
+        ("effect %", "right"), ("sim. %", "right"), ("band", "right"), ("verdict", "fold"),
     ]  # fmt: skip
     out.print(text.table(escape(f"{title} ({unit})"), columns, lines))
     notes = []
     if fit:
         notes.append("fit: workload parameters were fitted to these unpatched values; every effect is predicted")
     if sliced:
-        lengths = sorted({r["slice_ms"] for k, r in rows.items() if k[0] == effects[0]["table"] and r["sliced"]})
+        place = (effects[0]["table"], effects[0]["machine"])
+        lengths = sorted({r["slice_ms"] for k, r in rows.items() if k[:2] == place and r["sliced"]})
         notes.append(f"slices of {', '.join(f'{n:g}' for n in lengths)} ms, scaled by work done")
     if notes:
         out.print(escape("; ".join(notes) + "."))
@@ -176,9 +180,10 @@ def _ablation(r: Reproduction, out: Console) -> None:
         variants = list(dict.fromkeys(a["variant"] for a in rows))
         lines = [["all of it", *(points(full.get((*place, x))) for x in xs)]]
         for v in variants:
-            noted = cells[(v, xs[0])]["note"]
-            lines.append([v, *("no such kernel" if noted else points(cells[(v, x)]["simulated_pct"]) for x in xs)])
-        columns = [("effect of, %", "left"), *((f"{x:g}", "right") for x in xs)]
+            note = cells[v, xs[0]]["note"]
+            name = f"{v}, {note}" if note else v
+            lines.append([name, *(points(cells[v, x]["simulated_pct"]) for x in xs)])
+        columns = [("effect of, %", "fold"), *((f"{x:g}", "right") for x in xs)]
         out.print(text.table(escape(f"Ablation: {place[1]} on {place[2]}, {place[3]}"), columns, lines))
 
 
