@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from contend.study import judge
+from contend.study import judge, values
 
 
 def effect(published: float | None, noise: float, simulated: float | None, **more: Any) -> dict[str, Any]:
@@ -76,6 +76,30 @@ def test_what_is_not_published_or_not_simulated_is_not_judged() -> None:
     assert set(judge.judgement(None, 1.0, 5.0).values()) == {None}
     found = judge.judgement(10.0, 1.0, None)
     assert (found["judged"], found["sign_ok"], found["size_ok"], found["quiet_ok"]) == (True, None, None, None)
+
+
+def test_what_is_read_off_a_run() -> None:
+    summary = {
+        "virtual_s": 2.0,
+        "ledger_ns": {"user": 30, "idle": 10},
+        "lock_kinds": [{"kind": "rq", "contended": 5, "acquisitions": 50, "wait_s": 0.25}],
+        "locks": [{"name": "rq/3", "wait_max_us": 1.5}],
+        "wakeup_latency_us": {"count": 40, "p99.5": 7.0},
+        "wakeups": {"idle_searches": 0, "probes": 0, "from_previous": {"cpu": 3, "core": 0, "llc": 0, "node": 1}},
+        "engine": {"ipis": 20},
+        "metrics": {
+            "counts": {"ops": {"count": 8, "per_s": 4.0}},
+            "latencies_us": {"op": {"count": 3, "p99.5": 9.0, "mean": 1.0}, "none": {"count": 0, "p50": 0.0}},
+        },
+    }
+    expected = {
+        "rate.ops": 4.0, "rate.other": None, "latency.op.p99.5": 9.0, "latency.op.mean": 1.0, "latency.none.p50": None,
+        "latency.other.p50": None, "ledger_pct.user": 75.0, "ledger_pct.other": None, "lock_kinds.rq.contended": 5.0,
+        "locks.rq/3.wait_max_us": 1.5, "wakeup_latency_us.p99.5": 7.0, "probes_per_search": None,
+        "wakeups.far_pct": 25.0, "engine.ipis / virtual_s": 10.0, "engine.ipis / wakeups.probes": None, "nothing": None,
+        "engine": None,
+    }  # fmt: skip
+    assert {e: values.read(summary, e) for e in expected} == expected
 
 
 def test_bands_and_spreads() -> None:
