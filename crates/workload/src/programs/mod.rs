@@ -4,6 +4,7 @@
 //! count and sample under fixed names (`docs/workloads.md`): `next()` runs for every system call of the run, so it
 //! neither allocates nor hashes, and counts in bulk where its steps are short.
 
+mod daemons;
 mod dbench;
 mod hackbench;
 mod hogs;
@@ -19,6 +20,7 @@ mod sembench;
 mod tbench;
 mod uperf;
 
+pub use daemons::Daemons;
 pub use dbench::Dbench;
 pub use hackbench::{Hackbench, Transport};
 pub use hogs::Hogs;

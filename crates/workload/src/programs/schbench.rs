@@ -1,8 +1,9 @@
 //! schbench: message threads that wake many workers at once, and the latency of those wake-ups.
 //!
 //! From the tool's README and the description in MMTests: a worker queues itself at its message thread, wakes it and
-//! waits; the message thread sleeps for a while, then wakes all workers that have queued up, noting the time of each
-//! wake-up; a worker that runs again records how long that took, works, and starts over.
+//! waits; the message thread sleeps for a while, notes the time, and wakes all workers that have queued up, one by one; a
+//! worker that runs again records how long that took, works, and starts over. So a latency holds the worker's place in
+//! the row: half of the row is woken before the median worker.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -15,7 +16,7 @@ use crate::spec::{Build, WorkloadError};
 
 spec! {
     /// Message threads and workers, after schbench as of 2016 to 2022. Runs until the duration is over.
-    /// Counts: requests. Latencies: wakeup (from a worker's wake-up to its run), request (wake-up to end of work).
+    /// Counts: requests. Latencies: wakeup (from the beginning of a row of wake-ups to the worker's run), request (to the end of its work).
     pub struct Schbench = "schbench" {
         /// Message threads (-m). Default: the tool's, from memory.
         message_threads: u64 [1..=10_000] = 2, "tasks";
@@ -25,6 +26,9 @@ spec! {
         sleep_us: u64 [0..=STEP_US_MAX] = 30_000, "us";
         /// Random addition to that sleep, from none to this. Default: an estimate; the tool is said to add a little.
         jitter_pct: u64 [0..=1000] = 25, "%";
+        /// Work of a message thread for each worker that it wakes, besides the system call: its list, the worker's lines.
+        /// Default: an estimate, two or three lines of other CPUs.
+        wake_ns: u64 [0..=1_000_000] = 200, "ns";
         /// Work of each request (-c). Default: the tool's, from memory.
         think_us: u64 [0..=STEP_US_MAX] = 30_000, "us";
         /// Sleep within each request before its work, as the tool's later versions have it. Default: none, as before.
@@ -40,7 +44,7 @@ spec! {
 struct Board {
     /// Workers that wait, in order; indices into `woken`.
     queue: Vec<u32>,
-    /// When each worker was woken.
+    /// When the wake-up of each worker's row began.
     woken: Vec<Time>,
 }
 
@@ -53,6 +57,7 @@ struct Messenger {
     first: u32,
     sleep: Nanos,
     jitter: Nanos,
+    wake: Nanos,
     /// Workers to be woken now, last first.
     batch: Vec<u32>,
     step: Message,
@@ -63,6 +68,7 @@ enum Message {
     Wait,
     Sleep,
     Collect,
+    Work,
     Wake,
 }
 
@@ -86,15 +92,21 @@ impl Program for Messenger {
                     // The list keeps its memory: no allocation after the first rounds.
                     std::mem::swap(&mut self.batch, &mut board.queue);
                     self.batch.reverse();
+                    self.batch.iter().for_each(|&w| board.woken[w as usize] = cx.now);
+                    self.step = Message::Work;
+                }
+                Message::Work => {
                     self.step = Message::Wake;
+                    if self.wake > 0 && !self.batch.is_empty() {
+                        return Op::Run(self.wake);
+                    }
                 }
                 Message::Wake => {
+                    self.step = Message::Work;
                     let Some(worker) = self.batch.pop() else {
                         self.step = Message::Wait;
                         continue;
                     };
-                    let mut board = self.board.lock().unwrap_or_else(PoisonError::into_inner);
-                    board.woken[worker as usize] = cx.now;
                     return Op::SemPost(ObjId(self.first + worker), 1);
                 }
             }
@@ -180,6 +192,7 @@ impl Build for Schbench {
                 first,
                 sleep,
                 jitter: sleep / 100 * self.jitter_pct,
+                wake: self.wake_ns,
                 batch: Vec::new(),
                 step: Message::Wait,
             };

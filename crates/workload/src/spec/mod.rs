@@ -34,7 +34,8 @@ use toml::de::DeValue;
 use value::{Bad, shown};
 
 use crate::programs::{
-    Dbench, Hackbench, Hogs, LockLoop, Mmc, Oltp, OltpDedicated, Periodic, PingPong, Schbench, Sembench, Tbench, Uperf,
+    Daemons, Dbench, Hackbench, Hogs, LockLoop, Mmc, Oltp, OltpDedicated, Periodic, PingPong, Schbench, Sembench,
+    Tbench, Uperf,
 };
 use crate::recording::{RecordingReport, RecordingSpec};
 
@@ -171,6 +172,7 @@ kinds! {
     Mmc(Mmc),
     LockLoop(LockLoop),
     Hogs(Hogs),
+    Daemons(Daemons),
     Uperf(Uperf),
     Tbench(Tbench),
     Dbench(Dbench),
@@ -363,6 +365,7 @@ impl WorkloadSpec {
             WorkloadSpec::Mmc(s) => s.tasks(),
             WorkloadSpec::LockLoop(s) => s.tasks(),
             WorkloadSpec::Hogs(s) => s.tasks(),
+            WorkloadSpec::Daemons(s) => s.tasks(),
             WorkloadSpec::Uperf(s) => s.tasks(),
             WorkloadSpec::Tbench(s) => s.tasks(),
             WorkloadSpec::Dbench(s) => s.tasks(),
@@ -467,6 +470,7 @@ impl WorkloadSpec {
             WorkloadSpec::Mmc(s) => s.build(w, nr_cpus),
             WorkloadSpec::LockLoop(s) => s.build(w, nr_cpus),
             WorkloadSpec::Hogs(s) => s.build(w, nr_cpus),
+            WorkloadSpec::Daemons(s) => s.build(w, nr_cpus),
             WorkloadSpec::Uperf(s) => s.build(w, nr_cpus),
             WorkloadSpec::Tbench(s) => s.build(w, nr_cpus),
             WorkloadSpec::Dbench(s) => s.build(w, nr_cpus),
