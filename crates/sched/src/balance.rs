@@ -4,7 +4,7 @@
 //! Reading another CPU's load is a line miss; taking tasks needs its lock. Several idle CPUs choose the same busiest queue
 //! and then wait for one another there: that is a result here, not an input.
 
-use crate::domains::{Domain, Level};
+use crate::domains::{CAPACITY, Domain, GroupSize, Level};
 use crate::features::{Balance, IdleSearch};
 use crate::kernel::{Held, Kernel};
 use crate::pelt::Average;
@@ -15,9 +15,6 @@ use contend_platform::{Account, CpuId, Ipi, Nanos, SchedEvent, SchedPlatform, Ta
 use std::sync::Arc;
 
 const MS: Nanos = 1_000_000;
-/// Capacity of one thread of an SMT core and of a whole CPU, in upstream's units.
-const CAPACITY: u64 = 1024;
-const SMT_CORE_CAPACITY: u64 = 1178;
 
 /// Run queues whose lines a scan requests at once: about the number of misses a core can have under way (10 to 16 line
 /// fill buffers on x86 of the time, fewer on others).
@@ -414,7 +411,9 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             return 0;
         }
         let params = self.level_params(domain);
-        let groups: Vec<Group> = domain.groups.iter().enumerate().map(|(g, cpus)| self.group(p, g, cpus)).collect();
+        let groups: Vec<Group> = (std::iter::zip(&domain.groups, &domain.sizes).enumerate())
+            .map(|(g, (cpus, size))| self.group(p, g, cpus, *size))
+            .collect();
         if idle != When::NewIdle {
             self.update_idle_scan(p, dst, domain, params.imbalance_pct);
         }
@@ -460,8 +459,9 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         *first_idle.unwrap_or(&group[0]) == dst
     }
 
-    fn group(&self, p: &P, index: usize, cpus: &[CpuId]) -> Group {
-        let mut g = Group { index, cpus: cpus.len() as u64, ..Group::default() };
+    fn group(&self, p: &P, index: usize, cpus: &[CpuId], size: GroupSize) -> Group {
+        let GroupSize { cores, capacity } = size;
+        let mut g = Group { index, cpus: cpus.len() as u64, cores, capacity, ..Group::default() };
         // The loads of a scan do not depend on one another: a CPU overlaps their misses.
         let mut see = |peek: u64, load: u64| {
             let nr = u64::from(peek_nr_running(peek));
@@ -482,22 +482,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             let rq = self.rq(c);
             see(p.load(&rq.peek, Acquire), p.load(&rq.load, Relaxed));
         }
-        (g.cores, g.capacity) = self.capacity(cpus);
         g
-    }
-
-    /// Cores that a group touches, and its capacity.
-    fn capacity(&self, cpus: &[CpuId]) -> (u64, u64) {
-        // CPUs of a core are mostly far apart in number, so cores are counted by their first thread in the group.
-        let (mut cores, mut capacity) = (0, 0);
-        for &c in cpus {
-            let threads = self.topo.core_cpus(self.topo.core_of(c));
-            let whole = if threads.len() == 1 { CAPACITY } else { SMT_CORE_CAPACITY };
-            capacity += whole / threads.len() as u64;
-            let first = threads.iter().find(|t| cpus.binary_search(t).is_ok());
-            cores += u64::from(first == Some(&c));
-        }
-        (cores, capacity.max(1))
     }
 
     fn find_busiest_group(

@@ -33,6 +33,34 @@ impl Level {
     }
 }
 
+/// Capacity of a whole CPU and of an SMT core, in upstream's units.
+pub(crate) const CAPACITY: u64 = 1024;
+const SMT_CORE_CAPACITY: u64 = 1178;
+
+/// What a group of CPUs amounts to.
+#[derive(Clone, Copy, Debug)]
+pub struct GroupSize {
+    /// Cores that it touches.
+    pub cores: u64,
+    /// Its capacity, at least 1.
+    pub capacity: u64,
+}
+
+impl GroupSize {
+    fn of(topo: &Topology, cpus: &[CpuId]) -> Self {
+        // CPUs of a core are mostly far apart in number, so cores are counted by their first thread in the group.
+        let (mut cores, mut capacity) = (0, 0);
+        for &c in cpus {
+            let threads = topo.core_cpus(topo.core_of(c));
+            let whole = if threads.len() == 1 { CAPACITY } else { SMT_CORE_CAPACITY };
+            capacity += whole / threads.len() as u64;
+            let first = threads.iter().find(|t| cpus.binary_search(t).is_ok());
+            cores += u64::from(first == Some(&c));
+        }
+        GroupSize { cores, capacity: capacity.max(1) }
+    }
+}
+
 /// One domain, shared by the CPUs it spans.
 #[derive(Debug)]
 pub struct Domain {
@@ -42,12 +70,14 @@ pub struct Domain {
     pub span: Box<[CpuId]>,
     /// Its groups: partitions of the span.
     pub groups: Box<[Box<[CpuId]>]>,
+    /// Their sizes.
+    pub sizes: Box<[GroupSize]>,
 }
 
 impl Domain {
     /// Index of the group that holds `cpu`.
     pub fn group_of(&self, cpu: CpuId) -> usize {
-        self.groups.iter().position(|g| g.contains(&cpu)).expect("the groups partition the span")
+        self.groups.iter().position(|g| g.binary_search(&cpu).is_ok()).expect("the groups partition the span")
     }
 }
 
@@ -109,6 +139,7 @@ impl Domains {
                 grew = true;
                 let domain = Arc::new(Domain {
                     level,
+                    sizes: groups.values().map(|cpus| GroupSize::of(topo, cpus)).collect(),
                     groups: groups.into_values().map(Vec::into_boxed_slice).collect(),
                     span: span.clone().into_boxed_slice(),
                 });

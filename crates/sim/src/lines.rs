@@ -168,16 +168,43 @@ impl Lines {
     }
 
     /// `cpu`, which does not hold `line`, touches it at `now`: moves the rights and tells the cost.
+    #[inline]
     pub fn touch(&self, topo: &Topology, line: u32, cpu: CpuId, now: Time, how: Touch) -> Cost {
+        if how == Touch::Read { self.load(topo, line, cpu, now) } else { self.store(topo, line, cpu, now) }
+    }
+
+    fn load(&self, topo: &Topology, line: u32, cpu: CpuId, now: Time) -> Cost {
         let mut head = self.heads.get(line);
         let rest = &mut *self.rest.borrow_mut();
-        let cost = if how == Touch::Read {
-            rest.fetch(topo, &mut head, line, cpu, now)
-        } else {
-            rest.claim(topo, &mut head, line, cpu, now)
-        };
+        if rest.shares(head, line, cpu) {
+            return Cost::Hit(rest.costs.hit);
+        }
+        let done = rest.fetch(topo, &mut head, line, cpu, now);
         self.heads.set(line, head);
-        cost
+        Cost::Until(done)
+    }
+
+    fn store(&self, topo: &Topology, line: u32, cpu: CpuId, now: Time) -> Cost {
+        let mut head = self.heads.get(line);
+        let done = self.rest.borrow_mut().claim(topo, &mut head, line, cpu, now);
+        self.heads.set(line, head);
+        Cost::Until(done)
+    }
+
+    /// `cpu` loads all `lines` at `now`: what the hits cost together, and when the last transfer completes.
+    pub fn load_many(&self, topo: &Topology, lines: &[u32], cpu: CpuId, now: Time) -> (Nanos, Time) {
+        let rest = &mut *self.rest.borrow_mut();
+        let (mut hits, mut done) = (0, now);
+        for &line in lines {
+            let mut head = self.heads.get(line);
+            if head.holds(cpu, Touch::Read) || rest.shares(head, line, cpu) {
+                hits += rest.costs.hit;
+            } else {
+                done = done.max(rest.fetch(topo, &mut head, line, cpu, now));
+                self.heads.set(line, head);
+            }
+        }
+        (hits, done)
     }
 
     /// Transfers so far, by distance class.
@@ -217,17 +244,23 @@ impl Lines {
 }
 
 impl Rest {
-    /// A load by another than the owner.
-    fn fetch(&mut self, topo: &Topology, head: &mut Head, line: u32, cpu: CpuId, now: Time) -> Cost {
+    /// Is `cpu` one of the sharers?
+    #[inline]
+    fn shares(&self, head: Head, line: u32, cpu: CpuId) -> bool {
+        if head.0 & SHARED == 0 {
+            return false;
+        }
+        let copies = &self.copies[line as usize];
+        copies.inline.contains(&cpu.0)
+            || (copies.spill != NO_SPILL
+                && self.spill[copies.spill as usize * self.words + cpu.index() / 64] >> (cpu.0 % 64) & 1 == 1)
+    }
+
+    /// A load by a CPU that has no copy; returns when it completes.
+    #[inline]
+    fn fetch(&mut self, topo: &Topology, head: &mut Head, line: u32, cpu: CpuId, now: Time) -> Time {
         let me = cpu.0;
         let copies = &mut self.copies[line as usize];
-        if head.0 & SHARED != 0
-            && (copies.inline.contains(&me)
-                || copies.spill != NO_SPILL
-                    && self.spill[copies.spill as usize * self.words + usize::from(me) / 64] >> (me % 64) & 1 == 1)
-        {
-            return Cost::Hit(self.costs.hit);
-        }
         // Who answers: the nearest of the owner (it wrote last, or fetched first) and the inline sharers, since a cache in
         // the same LLC answers before a remote one; memory if nobody has it.
         let latency = if head.owner() == NOBODY {
@@ -261,12 +294,12 @@ impl Rest {
             self.costs.transfer[near]
         };
         copies.free_at = now.max(copies.free_at) + latency;
-        Cost::Until(copies.free_at)
+        copies.free_at
     }
 
     /// A store, or a load to that end, by a CPU that is not the only one with a copy: it invalidates (and fetches) the
-    /// farthest; memory answers if nobody has one.
-    fn claim(&mut self, topo: &Topology, head: &mut Head, line: u32, cpu: CpuId, now: Time) -> Cost {
+    /// farthest; memory answers if nobody has one. Returns when it completes.
+    fn claim(&mut self, topo: &Topology, head: &mut Head, line: u32, cpu: CpuId, now: Time) -> Time {
         let me = cpu.0;
         let copies = &mut self.copies[line as usize];
         let farthest = topo.nr_distances() - 1;
@@ -308,6 +341,6 @@ impl Rest {
             copies.inline_len = 0;
         }
         copies.free_at = now.max(copies.free_at) + latency;
-        Cost::Until(copies.free_at)
+        copies.free_at
     }
 }

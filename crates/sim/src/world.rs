@@ -111,8 +111,12 @@ impl Platform for Sim {
     }
     #[inline]
     fn load_many<const N: usize>(&self, words: [&SimWord; N]) -> [u64; N] {
-        self.engine.access_many(words.map(|w| w.line));
-        words.map(|w| w.value.get())
+        // Loops: `map` on arrays stays a call for each element.
+        let (mut lines, mut values) = ([0; N], [0; N]);
+        std::iter::zip(&mut lines, words).for_each(|(line, w)| *line = w.line);
+        self.engine.access_many(lines);
+        std::iter::zip(&mut values, words).for_each(|(value, w)| *value = w.value.get());
+        values
     }
     #[inline]
     fn store(&self, w: &SimWord, value: u64, order: Ordering) {

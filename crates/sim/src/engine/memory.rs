@@ -42,17 +42,7 @@ impl Engine {
     pub fn access_many<const N: usize>(&self, lines: [u32; N]) {
         self.settle();
         let now = self.now.get();
-        let (mut hits, mut done) = (0, now);
-        for line in lines {
-            if self.lines.holds(line, self.current.get(), Touch::Read) {
-                hits += self.costs.hit;
-                continue;
-            }
-            match self.lines.touch(&self.machine.topology, line, self.current.get(), now, Touch::Read) {
-                Cost::Hit(ns) => hits += ns,
-                Cost::Until(time) => done = done.max(time),
-            }
-        }
+        let (hits, done) = self.lines.load_many(&self.machine.topology, &lines, self.current.get(), now);
         if done > now {
             self.advance_to(done);
         }
