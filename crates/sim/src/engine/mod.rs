@@ -75,6 +75,8 @@ struct Cpu {
     waits_for: Cell<u64>,
     governor: idle_states::Governor,
     yielder: Cell<*const Yielder<(), ()>>,
+    /// An address near the top of its stack while it is suspended; never dereferenced.
+    stack_top: Cell<*const u8>,
 }
 
 /// Why the event loop came back.
@@ -206,6 +208,7 @@ impl Engine {
                 waits_for: Cell::new(0),
                 governor: idle_states::Governor::default(),
                 yielder: Cell::new(std::ptr::null()),
+                stack_top: Cell::new(std::ptr::null()),
             })
             .collect();
         let busy = (0..topo.nr_cores()).map(|k| Cell::new(topo.core_cpus(k).len() as u8)).collect();
@@ -286,7 +289,9 @@ impl Engine {
             self.current.set(cpu);
             // Its own key stays in the queue, out of date, until it suspends.
             let cap = key(horizon.saturating_add(1).min(time + IN_PLACE_MAX), CpuId(0));
-            self.limit.set(self.queue.borrow().others(cpu).min(cap));
+            let next = self.queue.borrow().others(cpu);
+            self.limit.set(next.min(cap));
+            self.prefetch(key_cpu(next));
             match stacks.0[cpu.index()].resume(()) {
                 CoroutineResult::Yield(()) => {}
                 CoroutineResult::Return(()) => {
@@ -294,6 +299,23 @@ impl Engine {
                     self.queue.borrow_mut().set(cpu, key(NEVER, cpu));
                 }
             }
+        }
+    }
+
+    /// `cpu` is likely to run next: bring what it needs first into the simulator's own caches.
+    #[inline]
+    fn prefetch(&self, cpu: CpuId) {
+        #[cfg(target_arch = "x86_64")]
+        if let Some(c) = self.cpus.get(cpu.index()) {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            let near = |at: *const u8, from: isize, to: isize| {
+                for line in from..to {
+                    // SAFETY: a prefetch reads nothing and faults nowhere, whatever the address.
+                    unsafe { _mm_prefetch::<_MM_HINT_T0>(at.wrapping_offset(line * 64).cast()) };
+                }
+            };
+            near(c.stack_top.get(), -1, 8);
+            near((&raw const *c).cast(), 0, 4);
         }
     }
 
@@ -356,6 +378,7 @@ impl Engine {
         self.queue.borrow_mut().set(cpu, until);
         self.events.set(self.events.get() + 1);
         let yielder = c.yielder.get();
+        c.stack_top.set((&raw const yielder).cast());
         // SAFETY: `yielder` was stored by this CPU's coroutine when it started and lives on its stack until the coroutine
         // ends; `current` is `cpu`, so this code runs inside that very coroutine, which is what `suspend` requires.
         unsafe { (*yielder).suspend(()) };
