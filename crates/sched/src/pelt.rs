@@ -6,7 +6,6 @@
 //! 32 us, made by repeated integer multiplication, so that results are the same on every machine.
 
 use contend_platform::{Nanos, Time};
-use std::sync::OnceLock;
 
 /// One table step: 32.768 ms / 1,024.
 const STEP_NS: Nanos = 32_000;
@@ -14,18 +13,17 @@ const STEPS: usize = 1024;
 /// 2^(-1/1024) in units of 2^-32, rounded.
 const FACTOR: u64 = 4_292_061_010;
 
-fn table() -> &'static [u32; STEPS] {
-    static TABLE: OnceLock<[u32; STEPS]> = OnceLock::new();
-    TABLE.get_or_init(|| {
-        let mut t = [0; STEPS];
-        let mut v: u64 = u64::from(u32::MAX);
-        for slot in &mut t {
-            *slot = v as u32;
-            v = (v * FACTOR) >> 32;
-        }
-        t
-    })
-}
+static TABLE: [u32; STEPS] = {
+    let mut t = [0; STEPS];
+    let mut v = u32::MAX as u64;
+    let mut i = 0;
+    while i < STEPS {
+        t[i] = v as u32;
+        v = (v * FACTOR) >> 32;
+        i += 1;
+    }
+    t
+};
 
 /// Average that has decayed for `d` ns.
 fn decay(value: u64, d: Nanos) -> u64 {
@@ -34,7 +32,7 @@ fn decay(value: u64, d: Nanos) -> u64 {
     if halves >= 63 {
         return 0;
     }
-    let factor = table()[(steps % STEPS as u64) as usize];
+    let factor = TABLE[(steps % STEPS as u64) as usize];
     ((u128::from(value) * u128::from(factor)) >> 32) as u64 >> halves
 }
 
@@ -69,7 +67,10 @@ impl Average {
         }
         self.at = now - d % STEP_NS;
         let input = input << FRACTION;
-        self.value = if self.value >= input {
+        if self.value == input {
+            return;
+        }
+        self.value = if self.value > input {
             input + decay(self.value - input, d)
         } else {
             input - decay(input - self.value, d)

@@ -147,7 +147,7 @@ const CHUNK: usize = 256;
 pub const TASKS_MAX: usize = 1 << 20;
 
 /// Tasks that were made together.
-type Chunk<P, L> = OnceLock<Box<[Task<P, L>]>>;
+type Chunk<P, L> = OnceLock<Box<[Task<P, L>; CHUNK]>>;
 
 /// The task table: addresses never change, slots of dead tasks are reused.
 pub struct Tasks<P: Platform, L: Policy> {
@@ -192,7 +192,7 @@ impl<P: Platform, L: Policy> Tasks<P, L> {
             })
         };
         self.chunks[id.index() / CHUNK].get_or_init(|| {
-            (0..CHUNK)
+            let tasks: Box<[_]> = (0..CHUNK)
                 .map(|_| {
                     let words = p.line();
                     let data = p.line();
@@ -210,7 +210,8 @@ impl<P: Platform, L: Policy> Tasks<P, L> {
                         ent: p.cell(data, Entity::new(policy.new_task(0))),
                     }
                 })
-                .collect()
+                .collect();
+            tasks.try_into().unwrap_or_else(|_| unreachable!("the chunk is whole"))
         });
         let t = self.get(id);
         // SAFETY: the slot is ours alone: it was never used, or its last owner is DEAD and off every queue.

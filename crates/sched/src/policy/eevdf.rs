@@ -41,7 +41,7 @@ struct Node {
 pub struct EevdfRq {
     queue: Timeline<Node>,
     /// Sum of weights of the queued entities.
-    weight: i128,
+    weight: i64,
     /// Sum of weight x vruntime of the queued entities.
     weighted: i128,
     /// The running entity's (vruntime, weight), as last accounted.
@@ -73,9 +73,10 @@ pub struct EevdfTask {
 
 impl EevdfRq {
     /// (S, W) over the queued entities and the running one.
-    fn sums(&self) -> (i128, i128) {
+    #[inline]
+    fn sums(&self) -> (i128, i64) {
         let (v, w) = self.curr.unwrap_or((0, 0));
-        (self.weighted + i128::from(v) * i128::from(w), self.weight + i128::from(w))
+        (self.weighted + i128::from(v) * i128::from(w), self.weight + w)
     }
 
     /// Account the running entity up to `now` in the queue's own copy: V is wanted as it is now, not as it was at the
@@ -99,22 +100,22 @@ impl EevdfRq {
             return self.floor;
         }
         // 128-bit division is slow; most sums fit 64 bits.
-        match (i64::try_from(s), i64::try_from(w)) {
-            (Ok(s), Ok(w)) => s.div_euclid(w),
-            _ => s.div_euclid(w) as i64,
+        match i64::try_from(s) {
+            Ok(s) => s.div_euclid(w),
+            Err(_) => s.div_euclid(w.into()) as i64,
         }
     }
 
     fn eligible(&self, vruntime: i64) -> bool {
         let (s, w) = self.sums();
-        i128::from(vruntime) * w <= s
+        i128::from(vruntime) * i128::from(w) <= s
     }
 
     fn insert(&mut self, task: TaskId, t: &mut EevdfTask) {
         self.seq += 1;
         t.seq = self.seq;
         self.queue.insert(Node::of(task, t));
-        self.weight += i128::from(t.weight);
+        self.weight += t.weight as i64;
         self.weighted += i128::from(t.weight) * i128::from(t.vruntime);
     }
 
@@ -122,7 +123,7 @@ impl EevdfRq {
         let there = self.queue.remove(&Node::of(task, t));
         assert!(there, "{task:?} is not queued");
         self.floor = self.average();
-        self.weight -= i128::from(t.weight);
+        self.weight -= t.weight as i64;
         self.weighted -= i128::from(t.weight) * i128::from(t.vruntime);
         if self.next == Some(task) {
             self.next = None;
@@ -131,7 +132,7 @@ impl EevdfRq {
 
     fn earliest_eligible(&self) -> Option<&Node> {
         let (s, w) = self.sums();
-        self.queue.iter().find(|n| i128::from(n.vruntime) * w <= s)
+        self.queue.iter().find(|n| i128::from(n.vruntime) * i128::from(w) <= s)
     }
 }
 
@@ -188,7 +189,7 @@ impl Eevdf {
     fn place(&self, rq: &EevdfRq, t: &mut EevdfTask) {
         let (_, w) = rq.sums();
         let lag = if self.place_lag && w > 0 && t.vlag != 0 {
-            (i128::from(t.vlag) * (w + i128::from(t.weight)) / w) as i64
+            (i128::from(t.vlag) * i128::from(w + t.weight as i64) / i128::from(w)) as i64
         } else {
             0
         };

@@ -15,7 +15,7 @@ mod ledger;
 mod memory;
 
 use crate::lines::Lines;
-use crate::queue::{NO_KEY, Queue, key, key_cpu, key_time};
+use crate::queue::{NO_KEY, Queue, key, key_cpu, key_time, key_within};
 use contend_machine::{Machine, Topology};
 use contend_platform::{Account, CpuId, Ipi, NEVER, Nanos, TaskId, Time, Work};
 use corosensei::stack::DefaultStack;
@@ -389,12 +389,13 @@ impl Engine {
     /// Advance the running CPU to `time`, in place when nobody has an earlier event.
     #[inline]
     fn advance_to(&self, time: Time) {
-        let k = key(time, self.current.get());
+        // The running CPU stays below `limit`, which is made by `key`; a step is far shorter than what that check leaves.
+        let cpu = self.current.get();
         self.debt.set(0);
-        if k < self.limit.get() {
+        if key_within(time, cpu) < self.limit.get() {
             self.now.set(time);
         } else {
-            self.suspend(k, Mode::Kernel);
+            self.suspend(key(time, cpu), Mode::Kernel);
         }
     }
 

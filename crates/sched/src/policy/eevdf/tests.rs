@@ -196,6 +196,7 @@ proptest! {
                 }
             }
             let (s, w) = d.rq.sums();
+            let w = i128::from(w);
             let all = members(&d);
             prop_assert_eq!(w, all.iter().map(|m| m.1).sum::<i128>());
             if w > 0 && d.curr.is_none_or(|c| d.tasks[c].exec_start == d.rq.curr_at) {
