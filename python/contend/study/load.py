@@ -113,7 +113,9 @@ def load(study: str | os.PathLike[str]) -> Study:
             raise StudyInvalid(f"{top.at('switch')}.{key}: empty; should set what the patch changes")
     if not switches:
         raise StudyInvalid(f"{top.at('switch')}: empty; should have a table [switch.NAME]")
-    rows = read_rows(folder / "published.csv", name)
+    files = [f for f in (folder / "published.csv", folder / "upstream.csv") if f.name != "upstream.csv" or f.is_file()]
+    tables = [read_rows(f, name) for f in files]
+    rows = tuple(row for rows in tables for row in rows)
     sections = top.subs("workload")
     workloads = tuple(_workload(s, folder, rows) for s in sections)
     for i, w in enumerate(workloads):
@@ -125,7 +127,8 @@ def load(study: str | os.PathLike[str]) -> Study:
     loaded = Study(
         name, folder, title, source, seeds, draws, policy, before_set, switches, workloads, assumptions, beyond, rows
     )
-    _check_rows(loaded, folder / "published.csv", file)
+    for part, of in zip(tables, files, strict=True):
+        _check_rows(loaded, part, of, file)
     return loaded
 
 
@@ -445,9 +448,9 @@ def _row(cell: dict[str, str], at: str, line: int, study: str) -> Row:
     return row
 
 
-def _check_rows(study: Study, file: Path, toml: Path) -> None:
+def _check_rows(study: Study, rows: tuple[Row, ...], file: Path, toml: Path) -> None:
     seen: dict[tuple[object, ...], Row] = {}
-    for row in study.rows:
+    for row in rows:
         key = (row.table, row.machine, row.workload, row.variant, row.x, row.metric)
         if key in seen:
             raise StudyInvalid(f"{file}:{row.line}: the same row as line {seen[key].line}; should be there once")
@@ -461,7 +464,7 @@ def _check_rows(study: Study, file: Path, toml: Path) -> None:
         if w is not None and w.metric(row.metric) is None:
             right = f"`metrics` has {', '.join(w.metrics)}"
             raise StudyInvalid(f"{file}:{row.line}: metric: found '{row.metric}'; {toml}:{w.line}: {right}")
-    for row in study.rows:
+    for row in rows:
         key = (row.table, row.machine, row.workload, BEFORE, row.x, row.metric)
         if row.variant == AFTER and key not in seen:
             raise StudyInvalid(f"{file}:{row.line}: no row of `{BEFORE}` to compare with")

@@ -246,18 +246,18 @@ def _row(
 
 
 def _rows(study: Study, found: Sequence[Case], readings: _Readings, options: Options) -> list[dict[str, Any]]:
-    by_row: dict[int, tuple[Case, str]] = {}
+    by_row: dict[Row, tuple[Case, str]] = {}
     for case in found:
-        by_row[case.after.line] = (case, "after")
+        by_row[case.after] = (case, "after")
         if case.before is not None:
-            by_row.setdefault(case.before.line, (case, "before"))
+            by_row.setdefault(case.before, (case, "before"))
     rows = []
     for row in study.rows:
         w = study.workload(row.workload, row.machine)
-        if row.line not in by_row:
+        if row not in by_row:
             rows.append(_row(row, w, options, None, None, sliced=False))
             continue
-        case, side = by_row[row.line]
+        case, side = by_row[row]
         runs = [getattr(p, side) for p in case.seeds]
         simulated = readings.mean(case, runs)
         values = [readings.value(case, r) for r in runs]
@@ -372,8 +372,8 @@ def reproduce(
     for study, study_cases in found:
         _check_readings(study, study_cases, measured)
         result.row_list += _rows(study, study_cases, readings, options)
-        effects = {c.after.line: _effect_row(c, readings) for c in study_cases} | _unmodelled(study)
-        result.effect_list += [effects[line] for line in sorted(effects)]
+        effects = {c.after: _effect_row(c, readings) for c in study_cases} | _unmodelled(study)
+        result.effect_list += [effects[row] for row in study.rows if row in effects]
     result.ablation_list = _ablation_rows(ablated, readings)
     result.beyond_list = [row for t in tables for row in t.rows(measured)]
     result.failures = [
@@ -400,9 +400,9 @@ def _check_readings(study: Study, found: Sequence[Case], measured: dict[Run, Mea
                 )
 
 
-def _unmodelled(study: Study) -> dict[int, dict[str, Any]]:
-    """Effects that were published and that no workload of the study stands for: printed, with nothing simulated. By
-    line of the CSV."""
+def _unmodelled(study: Study) -> dict[Row, dict[str, Any]]:
+    """Effects that were published and that no workload of the study stands for: printed, with nothing simulated. By the
+    row of the patched system."""
     befores = {(r.table, r.machine, r.workload, r.x, r.metric): r for r in study.rows if r.variant == BEFORE}
     found = {}
     for row in study.rows:
@@ -410,7 +410,7 @@ def _unmodelled(study: Study) -> dict[int, dict[str, Any]]:
             continue
         before = None if row.variant == CHANGE else befores[row.table, row.machine, row.workload, row.x, row.metric]
         published, noise = _published(before, row)
-        found[row.line] = _keyed(EFFECT_KEYS, {
+        found[row] = _keyed(EFFECT_KEYS, {
             **_place(row), "variant": row.variant, "reference": BEFORE, "published_pct": published,
             "noise_pct": noise, "simulated_pct": None, "spread_pct": None, "band_lo_pct": None, "band_hi_pct": None,
             "kind": "predicted", **judge.judgement(published, noise, None), "undetermined": None,

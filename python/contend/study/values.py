@@ -6,6 +6,10 @@ An expression is
     latency.NAME.pN       a percentile of a program's latency, in us; also .mean, .max
     ledger_pct.ACCOUNT    share of an account in all CPU time, in per cent
     probes_per_search     run queues looked at in a search for an idle CPU
+    ipis_per_wakeup       interrupts between CPUs over wake-ups
+    wakeups_per_s         wake-ups per virtual second
+    rq.contended          acquisitions of run-queue locks that found the lock taken; also rq.contended_pct (their share)
+                          and rq.wait_ms (the time that they waited)
     wakeups.far_pct       wake-ups that left the last-level cache of the CPU where the task ran before, in per cent
     PATH                  any number of the summary, such as engine.ipis; in a list of objects a part of the path
                           selects by name or kind: lock_kinds.rq.contended
@@ -18,15 +22,29 @@ from __future__ import annotations
 
 from typing import Any
 
+SHORT: dict[str, tuple[str, float]] = {
+    "probes_per_search": ("wakeups.probes / wakeups.idle_searches", 1),
+    "ipis_per_wakeup": ("engine.ipis / wakeups.made", 1),
+    "wakeups_per_s": ("wakeups.made / virtual_s", 1),
+    "rq.contended": ("lock_kinds.rq.contended", 1),
+    "rq.contended_pct": ("lock_kinds.rq.contended / lock_kinds.rq.acquisitions", 100),
+    "rq.wait_ms": ("lock_kinds.rq.wait_s", 1000),
+}
+"""Names for expressions, with a factor."""
+
 
 def read(summary: dict[str, Any], expression: str) -> float | None:
     """The value of an expression."""
+    if expression in SHORT:
+        long, factor = SHORT[expression]
+        value = read(summary, long)
+        return None if value is None else factor * value
     above, quotient, below = expression.partition(" / ")
     if quotient:
         a, b = read(summary, above.strip()), read(summary, below.strip())
         return a / b if a is not None and b else None
-    if expression == "probes_per_search":
-        return read(summary, "wakeups.probes / wakeups.idle_searches")
+    if expression == "wakeups.made":
+        return float(sum(summary["wakeups"]["from_waker"].values()))
     if expression == "wakeups.far_pct":
         counts = list(summary["wakeups"]["from_previous"].values())
         return 100 * sum(counts[3:]) / sum(counts) if sum(counts) else None

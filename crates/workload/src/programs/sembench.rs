@@ -40,8 +40,9 @@ spec! {
         wakers: u64 [1..=10_000] = 1, "tasks";
         /// Threads of each waker (-t). Default: as in the published runs.
         threads: u64 [1..=1_000_000] = 2048, "tasks";
-        /// Threads that a waker wakes at a time (-w); it sleeps until so many wait. Default: as in the published runs.
-        batch: u64 [1..=1_000_000] = 1900, "tasks";
+        /// Threads that a waker wakes at a time (-w), 0 for all; it sleeps until so many wait. Default: as in the published
+        /// runs.
+        batch: u64 [0..=1_000_000] = 1900, "tasks";
         /// "futex" (-o 2) or "ipc" (-o 0). Default: as in the published runs.
         op: SembenchOp [()] = SembenchOp::Ipc, "";
         /// Work of a thread each time that it was woken. Default: an estimate, a short loop.
@@ -197,7 +198,7 @@ impl Build for Sembench {
             let array = (self.op == SembenchOp::Ipc)
                 .then(|| (w.object(format!("array{i}"), ObjectKind::SpinLock), self.array_ns));
             let first = w.objects.len() as u32;
-            let batch = self.batch as usize;
+            let batch = if self.batch == 0 { self.threads } else { self.batch } as usize;
             let waker = Waker { waiting: Arc::clone(&waiting), bell, array, first, batch, left: 0, posted: 0 };
             w.task(TaskSpec { affinity: on(i as usize), ..TaskSpec::new(format!("waker{i}"), waker) });
             for t in 0..self.threads {
