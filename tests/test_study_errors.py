@@ -112,6 +112,17 @@ def test_published_csv(tmp_path: Path, name: str) -> None:
     assert message in str(refused.value)
 
 
+def test_upstream_csv(tmp_path: Path) -> None:
+    folder = write(tmp_path)
+    own = len(load(folder).rows)
+    more = [row("later/both", "before", 6, 5), row("later/both", "after", 6, 7)]
+    (folder / "upstream.csv").write_text(HEADER + "".join(more))
+    assert [r.table for r in load(folder).rows[own:]] == ["later/both", "later/both"]
+    (folder / "upstream.csv").write_text(HEADER + more[1])
+    with pytest.raises(StudyInvalid, match=r"upstream\.csv:2: no row of `before` to compare with"):
+        load(folder)
+
+
 def test_missing_files(tmp_path: Path, contend: Contend) -> None:
     folder = write(tmp_path / "tiny")
     (folder / "published.csv").unlink()

@@ -157,3 +157,26 @@ def test_a_summary_of_nothing() -> None:
         None,
         None,
     )
+
+
+def test_short_expressions() -> None:
+    summary = {
+        "virtual_s": 2.0,
+        "engine": {"ipis": 30},
+        "wakeups": {
+            "from_waker": {"cpu": 10, "llc": 50},
+            "from_previous": {"cpu": 60},
+            "probes": 8,
+            "idle_searches": 4,
+        },
+        "lock_kinds": [{"kind": "rq", "acquisitions": 400, "contended": 20, "wait_s": 0.5}],
+    }
+    found = {e: values.read(summary, e) for e in values.SHORT}
+    assert found == {
+        "probes_per_search": 2,
+        "ipis_per_wakeup": 0.5,
+        "wakeups_per_s": 30,
+        "rq.contended": 20,
+        "rq.contended_pct": 5,
+        "rq.wait_ms": 500,
+    }

@@ -75,6 +75,16 @@ def test_no_run_and_no_fit_depends_on_a_patched_value(name: str, tmp_path: Path)
         assert fitting.fit_rows(first, w) == fitting.fit_rows(second, w)
 
 
+def test_rows_of_two_files_are_all_there(contend: Contend) -> None:
+    found = json.loads(contend("reproduce", "remote-wakeup-queue-2010", "--quick", "--json").stdout)
+    assert len(found["rows"]) == 9
+    effects = {(e["metric"], e["x"]): e["simulated_pct"] for e in found["effects"]}
+    assert len(effects) == 6
+    assert effects["rq_lock_contention_count_reduction", 2] >= 85
+    assert effects["rq_lock_wait_time_reduction", 2] >= 80
+    assert abs(effects["test_duration_reduction", 2]) <= 5
+
+
 @pytest.mark.slow
 def test_quick_slices_of_every_study(contend: Contend, tmp_path: Path) -> None:
     done = contend("reproduce", "--quick", "--json")
