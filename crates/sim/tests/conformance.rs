@@ -130,10 +130,16 @@ impl Program for Anything {
     }
 }
 
-/// The other end of a pipe.
-struct Feeder(contend_sim::program::ObjId, bool);
+/// The other end of a pipe, with some work between: two that never do anything else can keep in step for ever, and a task
+/// that competes with them then always comes too late.
+struct Feeder(contend_sim::program::ObjId, bool, bool);
+
 impl Program for Feeder {
-    fn next(&mut self, _: &mut Cx<'_>) -> Op {
+    fn next(&mut self, cx: &mut Cx<'_>) -> Op {
+        self.2 = !self.2;
+        if self.2 {
+            return Op::Run(cx.rng.random_range(1..2_000));
+        }
         if self.1 { Op::Write(self.0, 100) } else { Op::Read(self.0, 100) }
     }
 }
@@ -170,7 +176,7 @@ fn workload(cpus: usize, tasks: usize, seed: u64, barging: bool, rules: &Rc<RefC
     }
     for (i, &pipe) in pipes.iter().enumerate() {
         for write in [true, false].into_iter().filter(|write| barging || *write == (i < 2)) {
-            w.task(TaskSpec { background: true, ..TaskSpec::new("feeder", Feeder(pipe, write)) });
+            w.task(TaskSpec { background: true, ..TaskSpec::new("feeder", Feeder(pipe, write, false)) });
         }
     }
     w

@@ -21,7 +21,7 @@ use contend_platform::{Nanos, Time};
 use contend_sim::program::{Cx, ObjId, ObjectKind, Op, Program, TaskSpec, Workload};
 
 use super::netbench::{Kind, Operation, draw};
-use super::{DURATION_MS_MAX, NS_PER_MS, NS_PER_US};
+use super::{DURATION_MS_MAX, NS_PER_MS, NS_PER_US, cached};
 use crate::spec::keys::spec;
 use crate::spec::{Build, WorkloadError};
 
@@ -43,6 +43,8 @@ spec! {
         /// How long the device takes to write a transaction. Default: an estimate, 50 to 1,000: flash with a protected
         /// write cache; other devices take milliseconds.
         device_us: u64 [0..=10_000_000] = 200, "us";
+        /// Working set of a task, fetched again after a migration. Default: an estimate, tbench's.
+        working_set_kib: u64 [0..=1_048_576] = 32, "KiB";
         /// How long. Default: 1 s, tens of thousands of operations a client.
         duration_ms: u64 [1..=DURATION_MS_MAX] = 1000, "ms";
     }
@@ -236,7 +238,7 @@ impl Build for Dbench {
                 started: 0,
                 step: Step::Work,
             };
-            w.task(TaskSpec::new(format!("dbench{i}"), client));
+            w.task(cached(format!("dbench{i}"), client, self.working_set_kib));
         }
         w.horizon = Some(self.duration_ms * NS_PER_MS);
         Ok(())

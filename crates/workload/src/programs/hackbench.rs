@@ -11,10 +11,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use contend_platform::Nanos;
-use contend_sim::program::{Cx, ObjId, ObjectKind, Op, Program, TaskSpec, Workload};
+use contend_sim::program::{Cx, ObjId, ObjectKind, Op, Program, Workload};
 use rand::Rng;
 
-use super::PIPE_BYTES;
+use super::{PIPE_BYTES, cached};
 use crate::spec::Build;
 use crate::spec::WorkloadError;
 use crate::spec::keys::spec;
@@ -50,6 +50,9 @@ spec! {
         /// Each stretch of that work is longer or shorter by up to this, at random: runs with different seeds differ as
         /// runs on a machine do. Default: an estimate.
         jitter_pct: u64 [0..=100] = 10, "%";
+        /// Working set of a task, fetched again after a migration. Default: an estimate, no data to speak
+        /// of; 8 for stacks, sockets and descriptors of the task.
+        working_set_kib: u64 [0..=1_048_576] = 8, "KiB";
     }
 }
 
@@ -182,13 +185,13 @@ impl Build for Hackbench {
                 let shared = Arc::clone(&shared);
                 let loops = self.loops;
                 let receiver = Receiver { shared, gate, pipe, fds, bytes, work, loops, left: 0, waited: false };
-                w.task(TaskSpec::new(format!("recv{group}.{i}"), receiver));
+                w.task(cached(format!("recv{group}.{i}"), receiver, self.working_set_kib));
             }
             for i in 0..fds {
                 let shared = Arc::clone(&shared);
                 let loops = self.loops;
                 let sender = Sender { shared, gate, first, fds, bytes, work, loops, at: fds, waited: false };
-                w.task(TaskSpec::new(format!("send{group}.{i}"), sender));
+                w.task(cached(format!("send{group}.{i}"), sender, self.working_set_kib));
             }
         }
         Ok(())

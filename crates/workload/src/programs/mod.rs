@@ -36,6 +36,7 @@ pub use tbench::Tbench;
 pub use uperf::Uperf;
 
 use contend_platform::Nanos;
+use contend_sim::program::{Cx, Op, Program, TaskSpec};
 use fixedbitset::FixedBitSet;
 use rand::Rng;
 
@@ -61,4 +62,24 @@ pub(crate) fn only(cpu: usize, nr_cpus: usize) -> FixedBitSet {
 /// A random time from none to `most`; draws no number if that is none.
 pub(crate) fn up_to(most: Nanos, rng: &mut impl Rng) -> Nanos {
     if most > 0 { rng.next_u64() % (most + 1) } else { 0 }
+}
+
+/// A program whose tasks have a working set.
+struct Cached<P> {
+    program: P,
+    working_set_kib: u32,
+}
+
+impl<P: Program> Program for Cached<P> {
+    fn next(&mut self, cx: &mut Cx<'_>) -> Op {
+        self.program.next(cx)
+    }
+    fn working_set_kib(&self) -> u32 {
+        self.working_set_kib
+    }
+}
+
+/// A task whose working set is fetched again after a migration.
+pub(crate) fn cached(name: String, program: impl Program + 'static, working_set_kib: u64) -> TaskSpec {
+    TaskSpec::new(name, Cached { program, working_set_kib: working_set_kib as u32 })
 }

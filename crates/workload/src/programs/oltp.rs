@@ -17,7 +17,7 @@ use contend_platform::{Nanos, Time};
 use contend_sim::program::{Cx, ObjId, ObjectKind, Op, Program, TaskSpec, Workload};
 use rand::Rng;
 
-use super::{DURATION_MS_MAX, NS_PER_MS, NS_PER_US, STEP_US_MAX};
+use super::{DURATION_MS_MAX, NS_PER_MS, NS_PER_US, STEP_US_MAX, cached};
 use crate::spec::keys::spec;
 use crate::spec::{Build, WorkloadError};
 
@@ -37,6 +37,9 @@ spec! {
         lock_ns: u64 [0..=1_000_000] = 500, "ns";
         /// How long a write and sync of the log take. Default: an estimate, 20 to 1,000: flash with a protected write cache.
         log_us: u64 [0..=STEP_US_MAX] = 100, "us";
+        /// Working set of a task, fetched again after a migration. Default: an estimate, at least an L2 of
+        /// the time: the code and data that a database touches for a statement are larger.
+        working_set_kib: u64 [0..=1_048_576] = 256, "KiB";
         /// How long. Default: 1 s, hundreds of transactions a client.
         duration_ms: u64 [1..=DURATION_MS_MAX] = 1000, "ms";
     }
@@ -324,7 +327,7 @@ impl Build for Oltp {
                 group: 0,
                 step: Serve::Receive,
             };
-            w.task(TaskSpec::new(format!("mysqld{i}"), server));
+            w.task(cached(format!("mysqld{i}"), server, self.working_set_kib));
         }
         w.horizon = Some(self.duration_ms * NS_PER_MS);
         Ok(())

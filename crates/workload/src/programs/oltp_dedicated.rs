@@ -16,7 +16,7 @@ use contend_platform::{Nanos, Time};
 use contend_sim::program::{Cx, ObjId, ObjectKind, Op, Program, TaskSpec, Workload};
 use rand::Rng;
 
-use super::{DURATION_MS_MAX, NS_PER_MS, NS_PER_US, STEP_US_MAX};
+use super::{DURATION_MS_MAX, NS_PER_MS, NS_PER_US, STEP_US_MAX, cached};
 use crate::spec::keys::spec;
 use crate::spec::{Build, WorkloadError};
 
@@ -40,6 +40,9 @@ spec! {
         log_us: u64 [0..=STEP_US_MAX] = 300, "us";
         /// Time that a call, and a commit, holds a latch. Default: an assumption, 100 to 2,000.
         latch_ns: u64 [0..=1_000_000] = 500, "ns";
+        /// Working set of a task, fetched again after a migration. Default: an estimate, at least an
+        /// L2 of the time: the code and data that a database touches for a call are larger.
+        working_set_kib: u64 [0..=1_048_576] = 256, "KiB";
         /// How long. Default: 1 s, more than a hundred transactions a user.
         duration_ms: u64 [1..=DURATION_MS_MAX] = 1000, "ms";
     }
@@ -264,7 +267,7 @@ impl Build for OltpDedicated {
                 asked: 0,
                 step: Step::Network,
             };
-            w.task(TaskSpec::new(format!("session{i}"), session));
+            w.task(cached(format!("session{i}"), session, self.working_set_kib));
         }
         w.horizon = Some(self.duration_ms * NS_PER_MS);
         Ok(())

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use contend_platform::{Nanos, Time};
-use contend_sim::program::{Cx, ObjId, ObjectKind, Op, Program, TaskSpec, Workload};
+use contend_sim::program::{Cx, ObjId, ObjectKind, Op, Program, Workload};
 
 use super::netbench::{Kind, draw};
-use super::{DURATION_MS_MAX, NS_PER_MS, TCP_BYTES};
+use super::{DURATION_MS_MAX, NS_PER_MS, TCP_BYTES, cached};
 use crate::spec::keys::spec;
 use crate::spec::{Build, WorkloadError};
 
@@ -24,6 +24,9 @@ spec! {
         /// CPU work of either side for each operation beyond the machine's socket_op and copy_kib, done before it sends:
         /// TCP/IP both ways and the tool's own code. Default: uperf's estimate, 0 to 10,000.
         work_ns: u64 [0..=10_000_000] = 2000, "ns";
+        /// Working set of a task, fetched again after a migration. Default: an estimate, two buffers of the
+        /// 15 that a transfer has on average, and 2 for the kernel's structures of the task.
+        working_set_kib: u64 [0..=1_048_576] = 32, "KiB";
         /// How long. Default: 1 s, tens of thousands of operations a client.
         duration_ms: u64 [1..=DURATION_MS_MAX] = 1000, "ms";
     }
@@ -160,9 +163,9 @@ impl Build for Tbench {
                 started: 0,
                 step: Step::Work,
             };
-            w.task(TaskSpec::new(format!("tbench{i}"), client));
+            w.task(cached(format!("tbench{i}"), client, self.working_set_kib));
             let server = Server { call, to: back, from: there, work, rest: 0, answer: 0, step: Step::Read };
-            w.task(TaskSpec::new(format!("tbench_srv{i}"), server));
+            w.task(cached(format!("tbench_srv{i}"), server, self.working_set_kib));
         }
         w.horizon = Some(self.duration_ms * NS_PER_MS);
         Ok(())

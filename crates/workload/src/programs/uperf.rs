@@ -8,9 +8,9 @@
 //! private work (`work_ns`) stands before the write, in the sender; waking and copying are the socket's.
 
 use contend_platform::{Nanos, Time};
-use contend_sim::program::{Cx, ObjId, ObjectKind, Op, Program, TaskSpec, Workload};
+use contend_sim::program::{Cx, ObjId, ObjectKind, Op, Program, Workload};
 
-use super::{DURATION_MS_MAX, NS_PER_MS, TCP_BYTES};
+use super::{DURATION_MS_MAX, NS_PER_MS, TCP_BYTES, cached};
 use crate::spec::keys::spec;
 use crate::spec::{Build, WorkloadError};
 
@@ -26,6 +26,9 @@ spec! {
         /// and the tool's own code. Default: an estimate, 0 to 10,000; loopback TCP answers 40,000 to 80,000 times a
         /// second on such machines (general knowledge, not checked).
         work_ns: u64 [0..=10_000_000] = 2000, "ns";
+        /// Working set of a task, fetched again after a migration. Default: an estimate, two buffers of a message's
+        /// size, and 8 for stacks, sockets and descriptors of the task.
+        working_set_kib: u64 [0..=1_048_576] = 24, "KiB";
         /// How long. Default: 1 s, tens of thousands of messages a pair.
         duration_ms: u64 [1..=DURATION_MS_MAX] = 1000, "ms";
     }
@@ -94,7 +97,7 @@ impl Build for Uperf {
                 let (to, from) = if client { (there, back) } else { (back, there) };
                 let step = if client { Step::Work } else { Step::Read };
                 let side = Side { to, from, bytes: self.bytes as u32, work: self.work_ns, client, started: 0, step };
-                w.task(TaskSpec::new(format!("{}{i}", if client { "client" } else { "server" }), side));
+                w.task(cached(format!("{}{i}", if client { "client" } else { "server" }), side, self.working_set_kib));
             }
         }
         w.horizon = Some(self.duration_ms * NS_PER_MS);

@@ -33,7 +33,7 @@ fn every_message() {
     let t = "[workload]\nkind = \"hackbench\"\ngruops = 3";
     says(t, "workload.gruops: unknown key; did you mean groups?", "gruops");
     let t = "[workload]\nkind = \"hackbench\"\nzzzzzzzz = 3";
-    let all = "kind, groups, fds, loops, bytes, transport, work_ns, jitter_pct";
+    let all = "kind, groups, fds, loops, bytes, transport, work_ns, jitter_pct, working_set_kib";
     says(t, &format!("workload.zzzzzzzz: unknown key; keys here are {all}"), "zzzzzzzz");
     let t = "[workload]\nkind = \"hackbench\"\ngroups = 0";
     says(t, "workload.groups: found 0; should be a whole number from 1 to 25,000", "0");
