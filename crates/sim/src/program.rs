@@ -34,6 +34,9 @@ pub enum ObjectKind {
     Socket {
         /// Send buffer in bytes (Linux default 212,992).
         capacity: u32,
+        /// Cache lines of the connection's state that each write and each read of it writes, besides the one whose
+        /// contention is simulated: they move to whoever does.
+        lines: u32,
     },
     /// A sleeping mutex (futex based, FIFO wake-up, no hand-off).
     Mutex,

@@ -19,6 +19,8 @@ pub(super) struct Costs {
     /// The idle states, shallowest first.
     pub(super) idle_states: Vec<IdleState>,
     pub(super) context_switch: Nanos,
+    /// Latency of a line transfer by distance class; 0 for the CPU itself.
+    pub(super) transfer: Vec<Nanos>,
     /// Refill per KiB of working set by distance class.
     pub(super) refill: Vec<Nanos>,
     /// Largest part of a working set that counts, by distance class, in KiB.
@@ -72,6 +74,7 @@ impl Costs {
             irq: c.interrupts.irq.value,
             idle_states: IdleState::of(&c.interrupts),
             context_switch: c.cpu.context_switch.value,
+            transfer: transfer.clone(),
             refill,
             refill_max_kib,
             smt_speed,

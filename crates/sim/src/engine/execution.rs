@@ -98,7 +98,7 @@ impl Engine {
         let exit = self.leave_idle_state(cpu, since, until_timer);
         self.set_busy(cpu, true);
         self.enter(before);
-        self.owe(exit);
+        self.owe_latency(exit);
     }
 
     /// A CPU became busy or idle: its core's threads change speed.
@@ -142,6 +142,11 @@ impl Engine {
     /// What a KiB that `from` has in its caches costs `to`, in ns.
     pub fn refill_cost(&self, from: CpuId, to: CpuId) -> Nanos {
         self.costs.refill[self.topology().distance(from, to)]
+    }
+
+    /// Latency of a line that `from` has written, for `to`, in ns.
+    pub fn line_cost(&self, from: CpuId, to: CpuId) -> Nanos {
+        self.costs.transfer[self.topology().distance(from, to)]
     }
 
     /// The context switch itself, and the refill of a migrated task's caches.

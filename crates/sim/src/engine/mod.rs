@@ -409,7 +409,12 @@ impl Engine {
     #[inline]
     pub fn owe(&self, ns: Nanos) {
         let speed = self.cpu(self.current.get()).speed.get();
-        let ns = if speed == FULL_SPEED { ns } else { (ns * FULL_SPEED).div_ceil(speed) };
+        self.owe_latency(if speed == FULL_SPEED { ns } else { (ns * FULL_SPEED).div_ceil(speed) });
+    }
+
+    /// Owe `ns` more of waiting for the hardware: a busy sibling makes it no longer.
+    #[inline]
+    pub fn owe_latency(&self, ns: Nanos) {
         let debt = self.debt.get() + ns;
         self.debt.set(debt);
         if debt > DEBT_MAX {

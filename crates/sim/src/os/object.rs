@@ -23,6 +23,8 @@ pub(super) struct Object {
     pub freed: Cell<u64>,
     /// The CPU that wrote to a pipe last: its caches hold the bytes.
     pub writer: Cell<CpuId>,
+    /// The CPU that wrote to a socket's state last.
+    pub state_at: Cell<CpuId>,
     /// Generation of a barrier.
     pub generation: Cell<u64>,
     /// Owner of a mutex, + 1; 0: free. User space's word.
@@ -60,6 +62,7 @@ impl Object {
             level: Cell::new(level),
             freed: Cell::new(0),
             writer: Cell::new(CpuId(0)),
+            state_at: Cell::new(CpuId(0)),
             generation: Cell::new(0),
             word: p.word(p.line(), 0),
             waiters: RefCell::default(),

@@ -29,8 +29,17 @@ impl Os {
         let ns = (p.engine().refill_cost(writer, p.cpu()) * bytes).div_ceil(1024);
         if ns > 0 {
             let before = p.enter(Account::ColdCache);
-            p.charge(Work::Ns, ns);
+            p.engine().owe_latency(ns);
             p.enter(before);
+        }
+    }
+
+    /// A socket's state comes from the CPU that worked on it last.
+    fn fetch_state(&self, p: &Sim, o: ObjId) {
+        let ob = self.object(o);
+        if let ObjectKind::Socket { lines, .. } = ob.kind {
+            let from = ob.state_at.replace(p.cpu());
+            p.engine().owe_latency(u64::from(lines) * p.engine().line_cost(from, p.cpu()));
         }
     }
 
@@ -44,7 +53,7 @@ impl Os {
 
     fn capacity(&self, o: ObjId) -> u64 {
         match self.object(o).kind {
-            ObjectKind::Pipe { capacity } | ObjectKind::Socket { capacity } => u64::from(capacity),
+            ObjectKind::Pipe { capacity } | ObjectKind::Socket { capacity, .. } => u64::from(capacity),
             ref other => panic!("{} is a {other:?}, not a pipe or socket", self.object(o).name),
         }
     }
@@ -67,6 +76,7 @@ impl Os {
         }
         ob.lock.lock(p);
         ob.touch(p);
+        self.fetch_state(p, o);
         self.leave(&ob.writers, task);
         let free = capacity - ob.level.get();
         // A write that fits the buffer at all goes in whole (PIPE_BUF); a larger one in parts.
@@ -102,6 +112,7 @@ impl Os {
         let ob = self.object(o);
         ob.lock.lock(p);
         ob.touch(p);
+        self.fetch_state(p, o);
         self.leave(&ob.waiters, task);
         let n = u64::from(bytes).min(ob.level.get());
         let writer = ob.writer.get();
@@ -145,7 +156,7 @@ impl Os {
             return false;
         }
         match ob.kind {
-            ObjectKind::Socket { capacity } => ob.level.get() <= u64::from(capacity) / 4,
+            ObjectKind::Socket { capacity, .. } => ob.level.get() <= u64::from(capacity) / 4,
             _ => {
                 ob.freed.set(ob.freed.get() + n);
                 let page = ob.freed.get() >= PAGE || ob.level.get() == 0;

@@ -169,7 +169,7 @@ impl Build for Hackbench {
             Transport::Pipe => ObjectKind::Pipe { capacity: PIPE_BYTES },
             Transport::Socket => {
                 let messages = (SOCKET_BYTES / (self.bytes + SOCKET_OVERHEAD)).max(1);
-                ObjectKind::Socket { capacity: (messages * self.bytes) as u32 }
+                ObjectKind::Socket { capacity: (messages * self.bytes) as u32, lines: 0 }
             }
         };
         let receivers = self.groups * self.fds;

@@ -309,8 +309,8 @@ impl Build for Oltp {
         }
         let shared = Shared { log: Arc::default(), mutex, cond, first };
         for i in 0..self.threads {
-            let there = w.object(format!("query{i}"), ObjectKind::Socket { capacity: SOCKET_BYTES });
-            let back = w.object(format!("answer{i}"), ObjectKind::Socket { capacity: SOCKET_BYTES });
+            let there = w.object(format!("query{i}"), ObjectKind::Socket { capacity: SOCKET_BYTES, lines: 0 });
+            let back = w.object(format!("answer{i}"), ObjectKind::Socket { capacity: SOCKET_BYTES, lines: 0 });
             let work = self.client_us * NS_PER_US;
             let client = Client { to: there, from: back, work, at: 0, started: 0, asked: 0, step: Ask::Work };
             w.task(TaskSpec::new(format!("sysbench{i}"), client));

@@ -24,6 +24,9 @@ spec! {
         /// CPU work of either side for each operation beyond the machine's socket_op and copy_kib, done before it sends:
         /// TCP/IP both ways and the tool's own code. Default: uperf's estimate, 0 to 10,000.
         work_ns: u64 [0..=10_000_000] = 2000, "ns";
+        /// Cache lines of a connection's state that a write and a read each write, fetched from the CPU that did so last:
+        /// both sides' TCP control blocks, queues and the message's descriptor. Default: an estimate, 4 to 16.
+        state_lines: u64 [0..=1_000] = 8, "lines";
         /// Working set of a task, fetched again after a migration. Default: an estimate, two buffers of the
         /// 15 that a transfer has on average, and 2 for the kernel's structures of the task.
         working_set_kib: u64 [0..=1_048_576] = 32, "KiB";
@@ -149,8 +152,14 @@ impl Build for Tbench {
     fn build(&self, w: &mut Workload, _: usize) -> Result<(), WorkloadError> {
         let work = self.work_ns;
         for i in 0..self.clients {
-            let there = w.object(format!("request{i}"), ObjectKind::Socket { capacity: TCP_BYTES });
-            let back = w.object(format!("answer{i}"), ObjectKind::Socket { capacity: TCP_BYTES });
+            let there = w.object(
+                format!("request{i}"),
+                ObjectKind::Socket { capacity: TCP_BYTES, lines: self.state_lines as u32 },
+            );
+            let back = w.object(
+                format!("answer{i}"),
+                ObjectKind::Socket { capacity: TCP_BYTES, lines: self.state_lines as u32 },
+            );
             let call = Call::default();
             let client = Client {
                 call: Arc::clone(&call),

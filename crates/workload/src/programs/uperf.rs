@@ -26,6 +26,9 @@ spec! {
         /// and the tool's own code. Default: an estimate, 0 to 10,000; loopback TCP answers 40,000 to 80,000 times a
         /// second on such machines (general knowledge, not checked).
         work_ns: u64 [0..=10_000_000] = 2000, "ns";
+        /// Cache lines of a connection's state that a write and a read each write, fetched from the CPU that did so last:
+        /// both sides' TCP control blocks, queues and the message's descriptor. Default: an estimate, 4 to 16.
+        state_lines: u64 [0..=1_000] = 8, "lines";
         /// Working set of a task, fetched again after a migration. Default: an estimate, two buffers of a message's
         /// size, and 8 for stacks, sockets and descriptors of the task.
         working_set_kib: u64 [0..=1_048_576] = 24, "KiB";
@@ -91,8 +94,14 @@ impl Build for Uperf {
 
     fn build(&self, w: &mut Workload, _: usize) -> Result<(), WorkloadError> {
         for i in 0..self.threads {
-            let there = w.object(format!("request{i}"), ObjectKind::Socket { capacity: TCP_BYTES });
-            let back = w.object(format!("answer{i}"), ObjectKind::Socket { capacity: TCP_BYTES });
+            let there = w.object(
+                format!("request{i}"),
+                ObjectKind::Socket { capacity: TCP_BYTES, lines: self.state_lines as u32 },
+            );
+            let back = w.object(
+                format!("answer{i}"),
+                ObjectKind::Socket { capacity: TCP_BYTES, lines: self.state_lines as u32 },
+            );
             for client in [true, false] {
                 let (to, from) = if client { (there, back) } else { (back, there) };
                 let step = if client { Step::Work } else { Step::Read };
