@@ -149,6 +149,13 @@ def test_a_model_that_says_one_per_cent_everywhere_beats_nothing() -> None:
     assert {k: v for k, v in s.items() if k in s["baselines"]["plus_one"]} == s["baselines"]["plus_one"]
 
 
+def test_where_every_effect_is_positive_a_right_sign_everywhere_is_enough() -> None:
+    rows = [effect(95.0, 2.0, 90.0), effect(26.0, 2.0, 37.0)]
+    assert judge.summary(rows)["baselines"]["plus_one"]["right_sign_share"] == 1
+    assert judge.summary(rows)["beats_baselines"] is True
+    assert judge.summary([*rows, effect(10.0, 2.0, -1.0)])["beats_baselines"] is False
+
+
 def test_a_summary_of_nothing() -> None:
     s = judge.summary([])
     assert (s["rows_judged"], s["right_sign_share"], s["median_error_pp"], s["beats_baselines"]) == (

@@ -136,12 +136,19 @@ def summary(effects: Sequence[Effect]) -> dict[str, Any]:
 
 
 def _beats(model: Mapping[str, Any], others: Sequence[Mapping[str, Any]]) -> bool | None:
-    """Better than every baseline in sign, size and median error? None where no row is judged."""
+    """Better than every baseline in sign, size and median error? None where no row is judged.
+
+    Where a baseline is right on all rows (every published effect is positive, say), being right on all is enough.
+    """
     if not model["rows_judged"]:
         return None
+
+    def better(share: str, other: Mapping[str, Any]) -> bool:
+        return bool(model[share] > other[share] or model[share] == 1)
+
     return all(
-        model["right_sign_share"] > o["right_sign_share"]
-        and model["right_size_share"] > o["right_size_share"]
+        better("right_sign_share", o)
+        and better("right_size_share", o)
         and model["median_error_pp"] < o["median_error_pp"]
         for o in others
     )
