@@ -17,9 +17,20 @@ TOMLS = {
     "wrong-type": (
         "seeds = 2",
         'seeds = "2"',
-        "study.toml:5: seeds: found '2'; should be a whole number of at least 1",
+        "study.toml:5: seeds: found '2'; should be a whole number from 1 to 1,000",
     ),
-    "too-few-seeds": ("seeds = 2", "seeds = 0", "study.toml:5: seeds: found 0; should be a whole number of at least 1"),
+    "too-few-seeds": (
+        "seeds = 2",
+        "seeds = 0",
+        "study.toml:5: seeds: found 0; should be a whole number from 1 to 1,000",
+    ),
+    "too-many-draws": (
+        "draws = 2",
+        "draws = 1_000_000_000",
+        "study.toml:6: draws: found 1000000000; should be a whole",
+    ),
+    "long-number": ("seeds = 2", f"seeds = {'9' * 5000}", "study.toml: not valid TOML: "),
+    "deep": ("seeds = 2", f"seeds = {'[' * 5000}", "study.toml: not valid TOML: nested too deeply"),
     "missing": ('title = "Pairs that play ping-pong"\n', "", "study.toml: title: missing; should be a text"),
     "policy": (
         'policy = "linux-5.2"\n\n',
@@ -36,6 +47,7 @@ TOMLS = {
         "[switch.quick]\nmachine.lines.llc = 40",
         "study.toml:12: switch.quick.machine: unknown feature",
     ),
+    "switch-value": ("sis_core = false", 'sis_core = "maybe"', "study.toml:11: switch.quick: `sis_core` = `maybe`"),
     "switch-name": ("[switch.quick]", "[switch.fast]", "published.csv:2: table: found 'pairs/quick'"),
     "workload-key": ("warmup_ms", "warm_up_ms", "warm_up_ms: unknown key; did you mean warmup_ms?"),
     "workload-name": (
@@ -43,10 +55,30 @@ TOMLS = {
         '[[workload]]\nname = "pears"',
         "study.toml:19: workload[0].name: published.csv has no row of pears",
     ),
+    "scenario-name": ("scenarios/pairs.toml", "s" * 300, "s: no such file"),
     "scenario": ("scenarios/pairs.toml", "scenarios/pear.toml", "pear.toml: no such file"),
     "x": ('x = "workload.pairs"', 'x = "workload.pear"', "study.toml:22: workload[0].x: workload.pear: unknown key"),
     "metric": ("{ rate =", "{ rates =", "rates: unknown key; did you mean rate?"),
     "slice": ("slice_ms = 2\n", "slice_ms = 0\n", "workload[0].slice_ms: found 0; should be a number above 0"),
+    "endless-slice": ("slice_ms = 2\n", "slice_ms = inf\n", "slice_ms: found inf; should be a number above 0, at most"),
+    "warm-up": ("warmup_ms = 0.5", "warmup_ms = -1", "warmup_ms: found -1; should be a number of at least 0, at most"),
+    "scale": ('"round_trips" }', '"round_trips", scale = inf }', "metric.scale: found inf; should be a number above 0"),
+    "set-feature": (
+        'x = "workload.pairs"',
+        'x = "workload.pairs"\nset = { sis_core = false }',
+        "workload[0].set: found sis_core; should be a key of the workload or of the machine",
+    ),
+    "set-twice": (
+        'x = "workload.pairs"',
+        'x = "workload.pairs"\nset = { "workload.work_ns" = 3 }',
+        "workload[0]: workload.work_ns is set twice; should be one of x, in `set`, and fitted",
+    ),
+    "fitted-x": (
+        'x = "workload.pairs"',
+        'x = "workload.work_ns"',
+        "workload[0]: workload.work_ns is set twice",
+    ),
+    "fit-x-is-no-number": ("fit_x = [1, 2, 4]", "fit_x = [true, 2, 4]", "fit_x: found true; should be x of a row"),
     "fit-x": ("fit_x = [1, 2, 4]", "fit_x = [1, 3]", "workload[0].fit_x: found 3; should be x of a row of `before`"),
     "as-many-as-rows": (
         "fit_x = [1, 2, 4]",
@@ -60,8 +92,20 @@ TOMLS = {
         "workload[0].fitted.machine.lines.llc: unknown key; should be a parameter of the workload",
     ),
     "fitted-no-parameter": ('"workload.work_ns"', '"workload.work"', "workload[0].fitted: workload.work: unknown key"),
+    "fitted-feature": (
+        '"workload.work_ns"',
+        '"sis_core"',
+        "workload[0].fitted.sis_core: unknown key; should be a parameter of the workload",
+    ),
+    "fitted-lo": ("lo = 0, hi = 10_000", "lo = 10_000, hi = 0", "should be 0 <= lo < hi"),
     "fitted-range": ("lo = 0, hi = 10_000", "lo = 3000, hi = 10_000", "found 2000; should be a value from lo to hi"),
     "assumption-key": ('"workload.bytes"', '"workload.byte"', "assumption[0].key: workload.byte: unknown key"),
+    "assumption-lo": ("lo = 4\nhi = 64", "lo = 64\nhi = 4", "assumption[0].hi: found 4; should be above lo (64"),
+    "assumption-fitted": (
+        '"workload.bytes"',
+        '"workload.work_ns"',
+        "assumption[0].key: found 'workload.work_ns'; should be neither x nor fitted",
+    ),
     "assumption-of": (
         '[[assumption]]\nworkload = "pairs"',
         '[[assumption]]\nmachine = "sparc"',
@@ -96,6 +140,23 @@ ROWS = {
     "variant": (HEADER + FIRST.replace("before", "old"), "variant: found 'old'; should be before, after or"),
     "better": (HEADER + FIRST.replace("higher", "up"), "better: found 'up'; should be lower or higher"),
     "study": (HEADER + FIRST.replace("tiny", "big"), "study: found 'big'; should be tiny"),
+    "infinite-x": (HEADER + FIRST.replace(",pairs,1,", ",pairs,1e999,"), "x: found '1e999'; should be a number"),
+    "x-of-a-fraction": (
+        published() + row("pairs/both", "before", 1.5, 5),
+        'workload[0].x: workload.pairs: found "1.5"; should be a whole number',
+    ),
+    "lo-above-hi": (
+        HEADER + FIRST.replace(",70000,,", ",,10,5"),
+        "published.csv:2: value_hi: found '5'; should be at least value_lo (10)",
+    ),
+    "stdev": (HEADER + FIRST.replace(",0.5,", ",-1,"), "published.csv:2: stdev_pct: found '-1'; should be at least 0"),
+    "long-cell": (HEADER + FIRST.replace(",0.5,", f",0.5,{'x' * 200_000}"), "published.csv:2: field larger than"),
+    "cut": (published()[:-30], "published.csv:15: found "),
+    "two-directions": (
+        published().replace("higher", "lower", 1),
+        "published.csv:3: better: found 'higher'; should be 'lower', as in line 2",
+    ),
+    "too-many": (HEADER + FIRST * 100_001, "published.csv:100002: a study has at most 100,000 rows"),
     "twice": (published() + FIRST, "the same row as line 2; should be there once"),
     "no-before": (
         published() + row("pairs/both", "after", 6, 5).replace("pairs,6", "pairs,6"),
@@ -121,6 +182,42 @@ def test_upstream_csv(tmp_path: Path) -> None:
     (folder / "upstream.csv").write_text(HEADER + more[1])
     with pytest.raises(StudyInvalid, match=r"upstream\.csv:2: no row of `before` to compare with"):
         load(folder)
+
+
+def test_files_that_spreadsheets_and_other_systems_write(tmp_path: Path) -> None:
+    first = load(write(tmp_path / "tiny")).rows
+    for prefix, end in (("\ufeff", "\n"), ("", "\r\n")):
+        folder = write(tmp_path / "tiny", rows=prefix + published(), toml=prefix + TOML)
+        for name in ("published.csv", "study.toml"):
+            file = folder / name
+            file.write_bytes(file.read_bytes().replace(b"\n", end.encode()))
+        assert load(folder).rows == first
+
+
+@pytest.mark.parametrize("name", ["study.toml", "published.csv", "upstream.csv", "scenarios/pairs.toml"])
+def test_what_is_no_text_file(contend: Contend, tmp_path: Path, name: str) -> None:
+    for i, kind in enumerate(("folder", "loop", "bytes")):
+        folder = write(tmp_path / f"tiny{i}")
+        file = folder / name
+        file.unlink(missing_ok=True)
+        if kind == "folder":
+            file.mkdir()
+        elif kind == "loop":
+            file.symlink_to(file.name)
+        else:
+            file.write_bytes(bytes(range(256)))
+        done = contend("reproduce", folder, "--quick")
+        assert done.returncode == 2, (kind, done.stderr)
+        assert done.stderr.startswith("error: ")
+        assert done.stderr.count("\n") == 1
+        assert str(folder) in done.stderr
+
+
+def test_names_that_no_file_can_have(contend: Contend) -> None:
+    for name in ("", "a" * 300, "a/" * 3000):
+        done = contend("reproduce", name)
+        assert done.returncode == 2, done.stderr
+        assert ": no such study; " in done.stderr
 
 
 def test_missing_files(tmp_path: Path, contend: Contend) -> None:

@@ -22,6 +22,8 @@ def pyplot(file: str) -> Any:
     """matplotlib, set up so that the same result gives the same bytes; `file` must be of a kind that it can draw."""
     if Path(file).suffix not in SUFFIXES:
         raise ContendError(f"--plot: found {file!r}; should end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}")
+    if not Path(file).parent.is_dir():
+        raise ContendError(f"--plot: {file}: cannot be written: no such directory")
     try:
         import matplotlib as mpl
     except ImportError as e:

@@ -8,10 +8,10 @@ import sys
 import click
 
 from contend.progress import RunsProgress
+from contend.study.model import SEEDS_MAX
 
 EXIT_OK = 0
 EXIT_DIFFERS = 1
-SEEDS_MAX = 1000
 
 
 class Interrupted(Exception):
@@ -42,7 +42,7 @@ def _seeds(_ctx: click.Context, _param: click.Parameter, given: str | None) -> i
 @click.argument("studies", nargs=-1, metavar="[STUDY]...", shell_complete=study_names)
 @click.option("--quick", is_flag=True, help="Short slices, one seed, no bands.")
 @click.option("--seeds", metavar="N", callback=_seeds, help="Runs of each variant.")
-@click.option("--ablate", is_flag=True, help="Also the effect of each switch alone, and of all but each.")
+@click.option("--ablate", is_flag=True, help="Also the effect of each feature of a switch alone, and of all but each.")
 @click.option("--beyond", is_flag=True, help="The tables without published values, in place of the published ones.")
 @click.option("--plot", metavar="FILE", help="Draw published against simulated effects (.png, .svg or .pdf).")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
@@ -67,7 +67,7 @@ def reproduce(
     if plot:
         from contend import plot as plotting
 
-        # A file that cannot be drawn is refused before the work, not after it.
+        # A file that cannot be drawn is refused before the work, not after it; and it is drawn last.
         plotting.pyplot(plot)
     line = _line(forced=progress)
     try:
@@ -79,10 +79,6 @@ def reproduce(
     finally:
         if line:
             line.clear()
-    if plot:
-        from contend.study import picture
-
-        picture.draw(found, plot)
     if as_json:
         click.echo(json.dumps(found.to_dict(), indent=2))
     else:
@@ -90,7 +86,11 @@ def reproduce(
         from contend.study import show
 
         show.reproduction(found, text.console())
-        if plot:
+    if plot:
+        from contend.study import picture
+
+        picture.draw(found, plot)
+        if not as_json:
             click.echo(f"Figure in {plot}.")
     for failure in found.failures:
         detail = f": {failure['detail']}" if failure["detail"] else ""

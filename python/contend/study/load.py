@@ -8,7 +8,7 @@ import json
 import math
 import os
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from contend.study.model import (
     AFTER,
     BEFORE,
     CHANGE,
+    SEEDS_MAX,
     Assumption,
     Beyond,
     Metric,
@@ -36,7 +37,10 @@ COLUMNS = [
     "value_hi", "stdev_pct", "note",
 ]  # fmt: skip
 FORMS = ["rate", "time_of", "latency", "normalized", "reduction", "value"]
+ROWS_MAX = 100_000
 SLICE_MS = 30.0
+SLICE_MS_MAX = 1e9
+"""As long as a horizon may be."""
 
 
 def shipped_folder() -> Path:
@@ -68,15 +72,30 @@ def find(study: str | os.PathLike[str]) -> Path:
     path = Path(study)
     if path.name == "study.toml":
         path = path.parent
-    if (path / "study.toml").is_file():
+    if _is_file(path / "study.toml"):
         return path
     name = os.fspath(study)
     if name in names():
         return shipped_folder() / name
-    if path.is_dir():
+    if name and _is_folder(path):
         raise StudyInvalid(f"{name}: not a study (study.toml is missing)")
     right = close(name, names(), "`contend list studies` lists them; also the path of a folder with study.toml")
     raise StudyInvalid(f"{name}: no such study; {right}")
+
+
+def _is_file(path: Path) -> bool:
+    """False also for names that are too long, and in folders that may not be searched."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError:
+        return False
 
 
 def load(study: str | os.PathLike[str]) -> Study:
@@ -89,15 +108,18 @@ def load(study: str | os.PathLike[str]) -> Study:
     text = _text(file)
     try:
         table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as e:
+    except ValueError as e:
+        # TOMLDecodeError, and what Python itself says of a number of thousands of digits.
         raise StudyInvalid(f"{file}: not valid TOML: {e}") from None
+    except RecursionError:
+        raise StudyInvalid(f"{file}: not valid TOML: nested too deeply") from None
     top = Section(file, text, table)
     schema = top.take("schema", int)
     if schema != SCHEMA:
         raise top.wrong("schema", schema, str(SCHEMA))
     name = top.take("name", str)
     title, source = top.take("title", str), top.take("source", str)
-    seeds, draws = top.whole("seeds", 3, least=1), top.whole("draws", 8, least=0)
+    seeds, draws = top.whole("seeds", 3, least=1, most=SEEDS_MAX), top.whole("draws", 8, least=0, most=SEEDS_MAX)
     before = top.sub("before", needed=True)
     assert before is not None
     policy = before.take("policy", str)
@@ -113,7 +135,11 @@ def load(study: str | os.PathLike[str]) -> Study:
             raise StudyInvalid(f"{top.at('switch')}.{key}: empty; should set what the patch changes")
     if not switches:
         raise StudyInvalid(f"{top.at('switch')}: empty; should have a table [switch.NAME]")
-    files = [f for f in (folder / "published.csv", folder / "upstream.csv") if f.name != "upstream.csv" or f.is_file()]
+    files = [
+        f
+        for f in (folder / "published.csv", folder / "upstream.csv")
+        if f.name != "upstream.csv" or f.exists() or f.is_symlink()
+    ]
     tables = [read_rows(f, name) for f in files]
     rows = tuple(row for rows in tables for row in rows)
     sections = top.subs("workload")
@@ -121,6 +147,8 @@ def load(study: str | os.PathLike[str]) -> Study:
     for i, w in enumerate(workloads):
         if any((v.name, v.machine) == (w.name, w.machine) for v in workloads[:i]):
             raise sections[i].wrong("name", w.name, "a workload that stands here once for each machine")
+    for key, changed in switches.items():
+        _try_switch(Section(file, text, {}, ("switch", key)), workloads, policy, {**before_set, **changed})
     assumptions = tuple(_assumption(s, workloads) for s in top.subs("assumption"))
     beyond = tuple(_beyond(s, folder, workloads) for s in top.subs("beyond"))
     top.done()
@@ -134,7 +162,7 @@ def load(study: str | os.PathLike[str]) -> Study:
 
 def _text(file: Path) -> str:
     try:
-        return file.read_text(encoding="utf-8")
+        return file.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         raise StudyInvalid(f"{file}: cannot be read: no such file") from None
     except UnicodeDecodeError:
@@ -230,9 +258,31 @@ def _metric(section: Section) -> Metric:
 def _scenario(section: Section, folder: Path) -> Path:
     name = section.take("scenario", str)
     file = folder / str(name)
-    if not file.is_file():
+    if not _is_file(file):
         raise StudyInvalid(f"{section.at('scenario')}: {file}: no such file")
     return file
+
+
+def _fit(section: Section, mine: list[Row]) -> tuple[tuple[float, ...], tuple[Parameter, ...]]:
+    """`fit_x` and `fitted`: which rows were fitted to, and what."""
+    fit_x = section.take("fit_x", list, [], "a list of values of x")
+    published = {r.x for r in mine if r.variant == BEFORE}
+    for value in fit_x:
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or value not in published:
+            shown = ", ".join(f"{p:g}" for p in sorted(published)) or "no row: nothing can be fitted"
+            raise section.wrong("fit_x", value, f"x of a row of `before`: {shown}")
+    if len(set(fit_x)) != len(fit_x):
+        raise section.wrong("fit_x", fit_x, "each value once")
+    fitted = section.sub("fitted")
+    parameters = tuple(_parameter(fitted, key) for key in list(fitted.table)) if fitted else ()
+    if parameters and not fit_x:
+        raise StudyInvalid(f"{section.at('fit_x')}: missing; should list the rows of `before` that it was fitted to")
+    if fit_x and not parameters:
+        raise section.wrong("fit_x", fit_x, "left out: no parameter is fitted ([workload.fitted])")
+    if parameters and len(parameters) >= len(fit_x):
+        found = f"{len(fit_x)} rows for {len(parameters)} parameters"
+        raise StudyInvalid(f"{section.at('fit_x')}: found {found}; should be more rows than parameters")
+    return tuple(map(float, fit_x)), parameters
 
 
 def _workload(section: Section, folder: Path, rows: tuple[Row, ...]) -> Workload:
@@ -247,32 +297,17 @@ def _workload(section: Section, folder: Path, rows: tuple[Row, ...]) -> Workload
     metrics = _metrics(section)
     for m in metrics:
         _known(section, "metrics", m, ["", *(r.metric for r in mine)], "the name of a metric in published.csv")
-    slice_ms = float(section.number("slice_ms", SLICE_MS, above=0))
-    quick_ms = float(section.number("quick_slice_ms", slice_ms, above=0))
-    warmup_ms = float(section.number("warmup_ms", 0, above=-1e-9))
-    fit_x = section.take("fit_x", list, [], "a list of values of x")
-    published = {r.x for r in mine if r.variant == BEFORE}
-    for value in fit_x:
-        if not isinstance(value, (int, float)) or value not in published:
-            shown = ", ".join(f"{p:g}" for p in sorted(published)) or "no row: nothing can be fitted"
-            raise section.wrong("fit_x", value, f"x of a row of `before`: {shown}")
-    if len(set(fit_x)) != len(fit_x):
-        raise section.wrong("fit_x", fit_x, "each value once")
-    fitted = section.sub("fitted")
-    parameters = tuple(_parameter(fitted, key) for key in list(fitted.table)) if fitted else ()
-    if parameters and not fit_x:
-        raise StudyInvalid(f"{section.at('fit_x')}: missing; should list the rows of `before` that it was fitted to")
-    if fit_x and not parameters:
-        raise section.wrong("fit_x", fit_x, "left out: no parameter is fitted ([workload.fitted])")
-    if parameters and len(parameters) >= len(fit_x):
-        found = f"{len(fit_x)} rows for {len(parameters)} parameters"
-        raise StudyInvalid(f"{section.at('fit_x')}: found {found}; should be more rows than parameters")
+    slice_ms = float(section.number("slice_ms", SLICE_MS, above=0, most=SLICE_MS_MAX))
+    quick_ms = float(section.number("quick_slice_ms", slice_ms, above=0, most=SLICE_MS_MAX))
+    warmup_ms = float(section.number("warmup_ms", 0, least=0, most=SLICE_MS_MAX))
+    fit_x, parameters = _fit(section, mine)
     if parameters and any(m.form not in ("value", "time", "percentile") for m in metrics.values()):
         raise StudyInvalid(f"{section.at('metric')}: only a rate, a time, a value or a latency can be fitted")
     settings = _settings(section.sub("set"))
+    _check_settings(section, x, settings, [p.key for p in parameters])
     section.done()
     done = Workload(
-        name, machine, scenario, x, metrics, slice_ms, quick_ms, warmup_ms, tuple(map(float, fit_x)), parameters,
+        name, machine, scenario, x, metrics, slice_ms, quick_ms, warmup_ms, fit_x, parameters,
         settings, _line(section),
     )  # fmt: skip
     _try(section, "scenario", done)
@@ -282,6 +317,16 @@ def _workload(section: Section, folder: Path, rows: tuple[Row, ...]) -> Workload
         for value in sorted({r.x for r in mine}):
             _try(section, "x", done, {x: number(value)})
     return done
+
+
+def _check_settings(section: Section, x: str | None, settings: Settings, fitted: list[str]) -> None:
+    for key in settings:
+        if key.partition(".")[0] not in ("workload", "machine"):
+            right = "a key of the workload or of the machine: features stand in [before] and [switch.NAME]"
+            raise StudyInvalid(f"{section.at('set')}: found {key}; should be {right}")
+    for key in (*([] if x is None else [x]), *fitted):
+        if key in settings or (key == x and key in fitted):
+            raise StudyInvalid(f"{section.at()}: {key} is set twice; should be one of x, in `set`, and fitted")
 
 
 def _line(section: Section) -> int:
@@ -307,6 +352,18 @@ def _try(section: Section, key: str, w: Workload, settings: Settings | None = No
         )
     except _core.ContendError as e:
         raise StudyInvalid(f"{section.at(key)}: {str(e).removeprefix('--set: ')}") from None
+
+
+def _try_switch(section: Section, workloads: tuple[Workload, ...], policy: str, features: Settings) -> None:
+    """Would the patched system be accepted? One workload tells for all."""
+    from contend.run import text_of
+
+    for w in workloads[:1]:
+        sets = [(k, text_of(v)) for k, v in features.items()]
+        try:
+            _core.resolve(path=w.scenario, machine=w.machine, policy=policy, set=sets)
+        except _core.ContendError as e:
+            raise StudyInvalid(f"{section.at()}: {str(e).removeprefix('--set: ')}") from None
 
 
 def _parameter(fitted: Section, key: str) -> Parameter:
@@ -343,6 +400,8 @@ def _assumption(section: Section, workloads: tuple[Workload, ...]) -> Assumption
     done = Assumption(key, float(lo), float(hi), isinstance(lo, int) and isinstance(hi, int), why, machine, workload)
     for w in workloads:
         if machine in (None, w.machine) and workload in (None, w.name):
+            if key == w.x or key in w.parameters:
+                raise section.wrong("key", key, f"neither x nor fitted: {w.name} on {w.machine} sets it")
             for value in (lo, hi):
                 _try(section, "key", w, {key: value})
     return done
@@ -376,9 +435,9 @@ def _beyond(section: Section, folder: Path, workloads: tuple[Workload, ...]) -> 
     if not variants or not columns or not all(isinstance(c, str) for c in columns):
         key = "columns" if variants else "variants"
         raise StudyInvalid(f"{section.at(key)}: should have at least one entry")
-    slice_ms = section.number("slice_ms", defaults[0], above=0)
-    quick_ms = section.number("quick_slice_ms", defaults[1] or slice_ms, above=0)
-    warmup_ms = float(section.number("warmup_ms", defaults[2], above=-1e-9))
+    slice_ms = section.number("slice_ms", defaults[0], above=0, most=SLICE_MS_MAX)
+    quick_ms = section.number("quick_slice_ms", defaults[1] or slice_ms, above=0, most=SLICE_MS_MAX)
+    warmup_ms = float(section.number("warmup_ms", defaults[2], least=0, most=SLICE_MS_MAX))
     section.done()
     return Beyond(
         name, title, scenario, settings, vary, tuple(variants), tuple(columns), slice_ms, quick_ms, warmup_ms,
@@ -397,7 +456,7 @@ def read_rows(file: Path, study: str) -> tuple[Row, ...]:
         found = f"unknown column {odd}" if odd else f"no column {absent[0]}" if absent else "columns in another order"
         raise StudyInvalid(f"{file}:1: {found}; the columns are {','.join(COLUMNS)}")
     rows = []
-    for cells in reader:
+    for cells in _cells(reader, file):
         at = f"{file}:{reader.line_num}"
         if not cells:
             continue
@@ -405,9 +464,18 @@ def read_rows(file: Path, study: str) -> tuple[Row, ...]:
             raise StudyInvalid(f"{at}: found {len(cells)} cells; should be {len(COLUMNS)}")
         cell = dict(zip(COLUMNS, cells, strict=True))
         rows.append(_row(cell, at, reader.line_num, study))
+        if len(rows) > ROWS_MAX:
+            raise StudyInvalid(f"{at}: a study has at most {ROWS_MAX:,} rows")
     if not rows:
         raise StudyInvalid(f"{file}: no rows")
     return tuple(rows)
+
+
+def _cells(reader: Any, file: Path) -> Iterator[list[str]]:
+    try:
+        yield from reader
+    except csv.Error as e:
+        raise StudyInvalid(f"{file}:{reader.line_num}: {e}; should be CSV") from None
 
 
 def _row(cell: dict[str, str], at: str, line: int, study: str) -> Row:
@@ -443,6 +511,10 @@ def _row(cell: dict[str, str], at: str, line: int, study: str) -> Row:
     )  # fmt: skip
     if row.published is None:
         raise wrong("value", "a number, or value_lo and value_hi")
+    if row.lo is not None and row.hi is not None and row.lo > row.hi:
+        raise wrong("value_hi", f"at least value_lo ({row.lo:g})")
+    if row.stdev_pct is not None and row.stdev_pct < 0:
+        raise wrong("stdev_pct", "at least 0")
     if row.variant != CHANGE and row.published <= 0:
         raise wrong("value", "above 0")
     return row
@@ -465,6 +537,13 @@ def _check_rows(study: Study, rows: tuple[Row, ...], file: Path, toml: Path) -> 
             right = f"`metrics` has {', '.join(w.metrics)}"
             raise StudyInvalid(f"{file}:{row.line}: metric: found '{row.metric}'; {toml}:{w.line}: {right}")
     for row in rows:
-        key = (row.table, row.machine, row.workload, BEFORE, row.x, row.metric)
-        if row.variant == AFTER and key not in seen:
+        if row.variant != AFTER:
+            continue
+        before = seen.get((row.table, row.machine, row.workload, BEFORE, row.x, row.metric))
+        if before is None:
             raise StudyInvalid(f"{file}:{row.line}: no row of `{BEFORE}` to compare with")
+        for name in ("x_name", "unit", "better"):
+            found, right = getattr(row, name), getattr(before, name)
+            if found != right:
+                at = f"{file}:{row.line}: {name}"
+                raise StudyInvalid(f"{at}: found '{found}'; should be '{right}', as in line {before.line}")

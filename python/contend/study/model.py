@@ -10,6 +10,9 @@ AFTER = "after"
 CHANGE = "after-vs-before"
 """Variants of the published rows: unpatched, patched, and posts that print only the change."""
 
+SEEDS_MAX = 1000
+"""Runs of each variant, and draws of the uncertain costs, are at most this many."""
+
 Value = bool | int | float | str
 Settings = dict[str, Value]
 

@@ -13,7 +13,7 @@ from contend import _core
 from contend.study import beyond as beyond_tables
 from contend.study import judge
 from contend.study.load import load, names, number
-from contend.study.model import BEFORE, CHANGE, Row, Settings, Study, Workload
+from contend.study.model import BEFORE, CHANGE, SEEDS_MAX, Row, Settings, Study, Workload
 from contend.study.plan import Case, Options, Pair, Plan, Run, ablations, cases
 from contend.study.section import StudyInvalid
 from contend.study.simulate import Measured, Progress, simulate
@@ -346,8 +346,8 @@ def reproduce(
 
     Raises ContendError, and KeyboardInterrupt on Ctrl-C.
     """
-    if seeds is not None and seeds < 1:
-        raise _core.ContendError(f"--seeds: found {seeds}; should be a whole number of at least 1")
+    if seeds is not None and not 1 <= seeds <= SEEDS_MAX:
+        raise _core.ContendError(f"--seeds: found {seeds}; should be a whole number from 1 to {SEEDS_MAX:,}")
     if studies is None:
         studies = names()
         if not studies:

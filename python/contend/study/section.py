@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -97,19 +98,32 @@ class Section:
             raise self.wrong(key, value, right)
         return value
 
-    def number(self, key: str, default: Any = ..., *, above: float | None = None) -> Any:
-        """A number."""
-        right = "a number" if above is None else f"a number above {above:g}"
+    def number(
+        self, key: str, default: Any = ..., *, above: float | None = None, least: float | None = None,
+        most: float = math.inf,
+    ) -> Any:  # fmt: skip
+        """A finite number."""
+        right = "a number"
+        if above is not None:
+            right += f" above {above:g}"
+        if least is not None:
+            right += f" of at least {least:g}"
+        if most < math.inf:
+            right += f", at most {most:,.0f}"
         value = self.take(key, (int, float), default, right)
-        if value is not None and above is not None and not value > above:
+        if value is None:
+            return None
+        low = (above is not None and value <= above) or (least is not None and value < least)
+        if low or not math.isfinite(value) or value > most:
             raise self.wrong(key, value, right)
         return value
 
-    def whole(self, key: str, default: Any = ..., *, least: int) -> int:
+    def whole(self, key: str, default: Any = ..., *, least: int, most: int) -> int:
         """A whole number."""
-        value = self.take(key, int, default, f"a whole number of at least {least}")
-        if value < least:
-            raise self.wrong(key, value, f"a whole number of at least {least}")
+        right = f"a whole number from {least:,} to {most:,}"
+        value = self.take(key, int, default, right)
+        if not least <= value <= most:
+            raise self.wrong(key, value, right)
         return int(value)
 
     def sub(self, key: str, *, needed: bool = False) -> Section | None:

@@ -71,6 +71,8 @@ def reproduction(r: Reproduction, out: Console) -> None:
         beyond(r.beyond_list, out)
     if r.effect_list and len(r.studies) > 1:
         _summary("Summary of all", r.scores, out)
+    if "ablate" in r.asked and not r.ablation_list:
+        out.print("Nothing to ablate: no switch has more than one feature.")
     if "beyond" in r.asked and not r.beyond_list:
         out.print("No tables beyond the published ones.")
     out.print(f"{r.runs:,} runs, {r.cpu_s:.0f} CPU-s, {r.wall_s:.0f} s.")
@@ -167,11 +169,11 @@ def _summary(title: str, s: dict[str, Any], out: Console) -> None:
 
 
 def _ablation(r: Reproduction, out: Console) -> None:
-    def key(a: dict[str, Any]) -> tuple[str, str, str, str]:
-        return (a["study"], a["table"], a["machine"], a["metric"])
+    def key(a: dict[str, Any]) -> tuple[str, ...]:
+        return (a["study"], a["table"], a["machine"], a["metric"], a["workload"])
 
-    full = {(e["study"], e["table"], e["machine"], e["metric"], e["x"]): e["simulated_pct"] for e in r.effect_list}
-    groups: dict[tuple[str, str, str, str], list[dict[str, Any]]] = {}
+    full = {(*key(e), e["x"]): e["simulated_pct"] for e in r.effect_list}
+    groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for a in r.ablation_list:
         groups.setdefault(key(a), []).append(a)
     for place, rows in groups.items():

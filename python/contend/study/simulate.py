@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
+from contend._core import ContendError
 from contend.run import run as simulate_one
 from contend.study.plan import Run
 from contend.study.section import StudyInvalid
@@ -83,9 +84,10 @@ def simulate(runs: Mapping[Run, set[str]], progress: Progress | None = None) -> 
                 done, waiting = wait(waiting, timeout=0.2, return_when=FIRST_COMPLETED)
                 for future in done:
                     error = future.exception()
+                    if isinstance(error, ContendError):
+                        raise StudyInvalid(f"{error}\n  in: {futures[future].command}") from error
                     if error is not None:
-                        run = futures[future]
-                        raise StudyInvalid(f"{error}\n  in: {run.command}") from error
+                        raise error
                 if progress:
                     progress(len(futures) - len(waiting), len(futures))
         except BaseException:
