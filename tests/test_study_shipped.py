@@ -54,22 +54,35 @@ def test_pairs_differ_in_the_switch_alone(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_features_and_costs_are_the_policys_and_the_machines(name: str) -> None:
+    """No scenario and no workload's `set` tunes on the quiet what is neither declared as fitted nor as assumed."""
+    study = load.load(name)
+    for w in study.workloads:
+        assert all(key.startswith("workload.") for key in (*w.set, *w.parameters, w.x or "workload."))
+    for file in (study.folder / "scenarios").glob("*.toml"):
+        assert set(tomllib.loads(file.read_text())) == {"machine", "workload"}, file
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_no_run_and_no_fit_depends_on_a_patched_value(name: str, tmp_path: Path) -> None:
     folder = tmp_path / name
     shutil.copytree(ROOT / "studies" / name, folder)
     first = load.load(folder)
-    file = folder / "published.csv"
-    with file.open(newline="") as f:
-        rows = list(csv.DictReader(f))
-    for row in rows:
-        if row["variant"] != "before":
-            row.update({k: str(3 * float(row[k])) for k in ("value", "value_lo", "value_hi") if row[k]})
-    with file.open("w", newline="") as f:
-        writer = csv.DictWriter(f, rows[0])
-        writer.writeheader()
-        writer.writerows(rows)
+    for file in (f for f in (folder / "published.csv", folder / "upstream.csv") if f.exists()):
+        with file.open(newline="") as f:
+            rows = list(csv.DictReader(f))
+        for row in rows:
+            if row["variant"] != "before":
+                row.update(
+                    {k: str(3 * float(row[k])) for k in ("value", "value_lo", "value_hi", "stdev_pct") if row[k]}
+                )
+        with file.open("w", newline="") as f:
+            writer = csv.DictWriter(f, rows[0])
+            writer.writeheader()
+            writer.writerows(rows)
     second = load.load(folder)
-    assert first.rows != second.rows
+    for a, b in zip(first.rows, second.rows, strict=True):
+        assert (a.published == b.published) == (a.variant == "before")
     assert reproduction.planned(first) == reproduction.planned(second)
     for w in first.workloads:
         assert fitting.fit_rows(first, w) == fitting.fit_rows(second, w)
