@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
 import pytest
-from contend.study import judge, values
+from contend import text
+from contend.study import judge, show, values
 
 
 def effect(published: float | None, noise: float, simulated: float | None, **more: Any) -> dict[str, Any]:
@@ -154,6 +156,19 @@ def test_where_every_effect_is_positive_a_right_sign_everywhere_is_enough() -> N
     assert judge.summary(rows)["baselines"]["plus_one"]["right_sign_share"] == 1
     assert judge.summary(rows)["beats_baselines"] is True
     assert judge.summary([*rows, effect(10.0, 2.0, -1.0)])["beats_baselines"] is False
+
+
+def test_the_words_tell_a_tie_from_a_win() -> None:
+    def words(*effects: dict[str, Any]) -> str:
+        out = io.StringIO()
+        show.summary("Summary", {**judge.summary(effects), "slices": "all of it"}, text.console(out))
+        return " ".join(out.getvalue().split())
+
+    tied = words(effect(95.0, 2.0, 90.0))
+    assert "1 judged row, 0 quiet rows" in tied
+    assert "beats both baselines on size and median error over the judged rows; on sign all are right" in tied
+    assert "beats both baselines on sign, size and" in words(effect(10.0, 0.5, 8.0), effect(-9.0, 0.5, -9.0))
+    assert "DOES NOT BEAT both baselines on sign, size and" in words(effect(10.0, 0.5, -8.0))
 
 
 def test_a_summary_of_nothing() -> None:

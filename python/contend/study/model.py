@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 BEFORE = "before"
@@ -178,7 +178,6 @@ class Study:
     assumptions: tuple[Assumption, ...]
     beyond: tuple[Beyond, ...]
     rows: tuple[Row, ...]
-    places: dict[str, str] = field(default_factory=dict, repr=False)
 
     def workload(self, name: str, machine: str) -> Workload | None:
         """The workload of a row."""

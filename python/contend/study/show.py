@@ -65,12 +65,12 @@ def reproduction(r: Reproduction, out: Console) -> None:
         for (name, machine), group in itertools.groupby(effects, lambda e: (e["table"], e["machine"])):
             _table(f"{name} on {machine}", list(group), rows, out)
         if effects:
-            _summary(f"Summary of {study.name}", r.of(study.name), out)
+            summary(f"Summary of {study.name}", r.of(study.name), out)
     _ablation(r, out)
     if r.beyond_list:
         beyond(r.beyond_list, out)
     if r.effect_list and len(r.studies) > 1:
-        _summary("Summary of all", r.scores, out)
+        summary("Summary of all", r.scores, out)
     if "ablate" in r.asked and not r.ablation_list:
         out.print("Nothing to ablate: no switch has more than one feature.")
     if "beyond" in r.asked and not r.beyond_list:
@@ -128,7 +128,25 @@ def _share(v: float | None) -> str:
     return NONE if v is None else f"{100 * v:.0f} %"
 
 
-def _summary(title: str, s: dict[str, Any], out: Console) -> None:
+def _counted(n: int, what: str) -> str:
+    return f"{n:,} {what}{'' if n == 1 else 's'}"
+
+
+def _beaten(s: dict[str, Any]) -> str:
+    """Whether the model beats the baselines, and where it is only as good as one."""
+    if not s["beats_baselines"]:
+        return "DOES NOT BEAT both baselines on sign, size and median error over the judged rows"
+    shares = {"sign": "right_sign_share", "size": "right_size_share"}
+    tied = [name for name, key in shares.items() if any(b[key] == s[key] for b in s["baselines"].values())]
+    if not tied:
+        return "beats both baselines on sign, size and median error over the judged rows"
+    better = " and ".join([*(name for name in shares if name not in tied), "median error"])
+    ties = f"on {' and '.join(tied)} all are right, as a baseline's are"
+    return f"beats both baselines on {better} over the judged rows; {ties}"
+
+
+def summary(title: str, s: dict[str, Any], out: Console) -> None:
+    """The model beside the baselines."""
     lines = []
     for name, scores in (("model", s), ("0 %", s["baselines"]["zero"]), ("+1 %", s["baselines"]["plus_one"])):
         lines.append(
@@ -147,7 +165,8 @@ def _summary(title: str, s: dict[str, Any], out: Console) -> None:
         (name, "right")
         for name in ("sign", "size", "median error", "worst", "quiet within", "median, all rows", "worst, all rows")
     ]
-    title = f"{title}: {s['rows_judged']} judged rows, {s['quiet_rows']} quiet rows (errors in points)"
+    counts = f"{_counted(s['rows_judged'], 'judged row')}, {_counted(s['quiet_rows'], 'quiet row')}"
+    title = f"{title}: {counts} (errors in points)"
     out.print(text.table(escape(title), columns, lines))
     worst = s["worst"]
     if worst:
@@ -158,12 +177,11 @@ def _summary(title: str, s: dict[str, Any], out: Console) -> None:
             )
         )
     if s["beats_baselines"] is not None:
-        words = "beats both baselines" if s["beats_baselines"] else "DOES NOT BEAT both baselines"
-        out.print(f"The model {words} on sign, size and median error over the judged rows.")
+        out.print(f"The model {_beaten(s)}.")
     if s["rows_undetermined"]:
-        out.print(f"{s['rows_undetermined']} effects are undetermined: their band holds both signs.")
+        out.print(f"Undetermined, with a band that holds both signs: {_counted(s['rows_undetermined'], 'effect')}.")
     if s["rows_not_simulated"]:
-        out.print(f"{s['rows_not_simulated']} effects are not simulated.")
+        out.print(f"Not simulated: {_counted(s['rows_not_simulated'], 'effect')}.")
     out.print(escape(f"{s['slices'][0].upper()}{s['slices'][1:]}."))
     out.print()
 

@@ -25,7 +25,6 @@ class Measured:
     outcome: str
     detail: str
     values: dict[str, float | None]
-    virtual_s: float
     cpu_s: float
 
     @property
@@ -67,7 +66,7 @@ def _measure(run: Run, expressions: set[str], stop: threading.Event) -> Measured
     )
     values = {e: read(result.summary, e) if result.ok else None for e in expressions}
     detail = str(result.summary["outcome_detail"])
-    return Measured(result.outcome, detail, values, result.summary["virtual_s"], result.cpu_s or 0.0)
+    return Measured(result.outcome, detail, values, result.cpu_s or 0.0)
 
 
 def simulate(runs: Mapping[Run, set[str]], progress: Progress | None = None) -> dict[Run, Measured]:
