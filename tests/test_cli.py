@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -291,3 +292,14 @@ def test_the_documented_presets_are_the_real_ones() -> None:
     columns = rows.pop("preset")
     presets = {p["name"]: {**p["features"], "policy": p["policy"]} for p in package.list_presets()}
     assert rows == {name: [p[c] for c in columns] for name, p in presets.items()}
+
+
+@pytest.mark.parametrize("words", [["list", "machines"], ["list", "machines", "--json"], ["list", "studies"]])
+def test_a_reader_that_went_away(words: list[str]) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(
+        [sys.executable, "-m", "contend", *words], stdout=write, stderr=subprocess.PIPE, check=False, timeout=60
+    )
+    os.close(write)
+    assert (done.returncode, done.stderr) == (141, b"")

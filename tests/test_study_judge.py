@@ -171,6 +171,22 @@ def test_the_words_tell_a_tie_from_a_win() -> None:
     assert "DOES NOT BEAT both baselines on sign, size and" in words(effect(10.0, 0.5, -8.0))
 
 
+def test_a_table_that_is_too_wide_is_several_and_nothing_is_cut() -> None:
+    columns = [f"ledger_pct.account_{i}" for i in range(9)]
+    at = {"machine": "2n1l22c2t", "workload.parts.0.threads": 33}
+    variant = "v3, no SIS_CORE, no SIS_PROP"
+    row = {"study": "s", "name": "n", "title": "t", "at": at, "variant": variant}
+    out = io.StringIO()
+    show.beyond([{**row, "values": {c: 12345.6 + i for i, c in enumerate(columns)}}], text.console(out))
+    lines = [line for line in out.getvalue().splitlines() if "v3" in line]
+    assert len(lines) > 1
+    assert all(line.split()[:2] == ["2n1l22c2t", "33"] and variant in line for line in lines)
+    values = [word for line in lines for word in line.split(variant)[1].split()]
+    assert values == [*(f"{12346 + i:,}" for i in range(9)), "+0.0"]
+    # The first column is named again for its change.
+    assert out.getvalue().count("account_") == 10 and out.getvalue().count("s: n: t") == 1
+
+
 def test_a_summary_of_nothing() -> None:
     s = judge.summary([])
     assert (s["rows_judged"], s["right_sign_share"], s["median_error_pp"], s["beats_baselines"]) == (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -198,7 +199,8 @@ def _ablation(r: Reproduction, out: Console) -> None:
         xs = sorted({a["x"] for a in rows})
         cells = {(a["variant"], a["x"]): a for a in rows}
         variants = list(dict.fromkeys(a["variant"] for a in rows))
-        lines = [["all of it", *(points(full.get((*place, x))) for x in xs)]]
+        all_of_it = [points(full.get((*place, x))) for x in xs]
+        lines = [["all of it", *all_of_it]] if set(all_of_it) != {NONE} else []
         for v in variants:
             note = cells[v, xs[0]]["note"]
             name = f"{v}, {note}" if note else v
@@ -207,8 +209,22 @@ def _ablation(r: Reproduction, out: Console) -> None:
         out.print(text.table(escape(f"Ablation: {place[1]} on {place[2]}, {place[3]}"), columns, lines))
 
 
+HEADING = 14
+"""Width of a line of a column's heading, where its words allow it."""
+
+
+def _heading(name: str) -> str:
+    """An expression or a key in several lines, broken after points, underscores and spaces."""
+    lines = [""]
+    for part in re.findall(r"[^._ ]+[._ ]*", name):
+        if lines[-1] and len(lines[-1] + part.rstrip()) > HEADING:
+            lines.append("")
+        lines[-1] += part
+    return "\n".join(line.rstrip() for line in lines)
+
+
 def beyond(rows: Sequence[dict[str, Any]], out: Console) -> None:
-    """Tables without published values."""
+    """Tables without published values. What is wider than the console is several tables: it would be cut."""
     for (study, name), group in itertools.groupby(rows, lambda r: (r["study"], r["name"])):
         lines = []
         listed = list(group)
@@ -227,10 +243,28 @@ def beyond(rows: Sequence[dict[str, Any]], out: Console) -> None:
                     points(change),
                 ]
             )
-        heads = [*((k, "left") for k in keys), ("variant", "left"), *((c, "right") for c in columns)]
-        heads.append((f"{columns[0]}, % of first", "right"))
+        heads = [_heading(h) for h in (*keys, "variant", *columns, f"{columns[0]}, % of first")]
         title = listed[0]["title"]
-        out.print(text.table(escape(f"{study}: {name}{f': {title}' if title else ''}"), heads, lines))
+        title = f"{study}: {name}{f': {title}' if title else ''}"
+        fixed = len(keys) + 1
+        for part in _parts(heads, lines, fixed, out.width):
+            shown = [*range(fixed), *part]
+            kinds = [(heads[i], "left" if i < fixed else "right") for i in shown]
+            out.print(text.table(escape(title), kinds, [[line[i] for i in shown] for line in lines]))
+            title = ""
+
+
+def _parts(heads: Sequence[str], lines: Sequence[Sequence[str]], fixed: int, width: int) -> list[list[int]]:
+    """The columns after the first `fixed`, in as many tables as fit; the fixed ones stand in each."""
+    gap = 3
+    widths = [max(len(w) for w in (*h.split("\n"), *(line[i] for line in lines))) + gap for i, h in enumerate(heads)]
+    parts: list[list[int]] = [[]]
+    left = width - sum(widths[:fixed])
+    for i in range(fixed, len(heads)):
+        if parts[-1] and sum(widths[j] for j in (*parts[-1], i)) > left:
+            parts.append([])
+        parts[-1].append(i)
+    return parts
 
 
 def fitted(f: Fit, out: Console) -> None:
