@@ -11,7 +11,7 @@ import os
 import shlex
 import sys
 from collections.abc import Callable
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import click
 
@@ -39,7 +39,26 @@ LISTABLE = ["machines", "workloads", "policies", "features", "presets", "costs",
 SHELLS = ["bash", "zsh", "fish"]
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def _quit_quietly() -> NoReturn:
+    """Nobody reads any more: end without a word, as programs that die of SIGPIPE do."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(EXIT_PIPE)
+
+
+class _Commands(click.Group):
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command. Of a reader that went away click and rich would make exit code 1."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            _quit_quietly()
+        except SystemExit as e:
+            if isinstance(e.__context__, BrokenPipeError):
+                _quit_quietly()
+            raise
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="contend", message="%(prog)s %(version)s")
 def cli() -> None:
     """A wind tunnel for CPU schedulers and locks.
@@ -348,12 +367,6 @@ def _usage(e: click.UsageError) -> str:
         name = e.param.opts[0] if isinstance(e.param, click.Option) else e.param.human_readable_name.upper()
         return f"{name}: {e.message.rstrip('.')}"
     return f"{message} (`{command} --help` says more)"
-
-
-def _quit_quietly() -> NoReturn:
-    """Nobody reads any more: end without a word, as programs that die of SIGPIPE do."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    sys.exit(EXIT_PIPE)
 
 
 def main(args: list[str] | None = None) -> NoReturn:

@@ -14,16 +14,10 @@ from rich.table import Table
 WIDTH_PIPED = 120
 
 
-class _Console(Console):
-    def on_broken_pipe(self) -> None:
-        """Nobody reads any more. `contend.cli` ends as programs that die of SIGPIPE do; rich would exit with 1."""
-        raise BrokenPipeError
-
-
 def console(file: IO[str] | None = None) -> Console:
     """A console: 120 columns where there is no terminal, so that piped output does not depend on the environment."""
     file = file or sys.stdout
-    return _Console(file=file, width=None if file.isatty() else WIDTH_PIPED, highlight=False)
+    return Console(file=file, width=None if file.isatty() else WIDTH_PIPED, highlight=False)
 
 
 def table(title: str, columns: Sequence[tuple[str, str]], rows: Iterable[Sequence[str]]) -> Table:
