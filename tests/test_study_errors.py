@@ -111,6 +111,7 @@ TOMLS = {
         '[[assumption]]\nmachine = "sparc"',
         "assumption[0].machine: found 'sparc'",
     ),
+    "beyond-twice": ("vary = {", 'at = [{ machine = "4c" }]\nvary = {', "vary: should not be given beside `at`"),
     "beyond-policy": ('policy = "2019-v3"', 'policy = "2019-v4"', "found '2019-v4'"),
 }
 

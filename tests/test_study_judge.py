@@ -204,14 +204,15 @@ def test_short_expressions() -> None:
         "wakeups": {
             "from_waker": {"cpu": 10, "llc": 50},
             "from_previous": {"cpu": 60},
-            "probes": 8,
-            "idle_searches": 4,
+            "probes": 12,
+            "idle_searches": 6,
         },
         "lock_kinds": [{"kind": "rq", "acquisitions": 400, "contended": 20, "wait_s": 0.5}],
     }
     found = {e: values.read(summary, e) for e in values.SHORT}
     assert found == {
         "probes_per_search": 2,
+        "searches_per_wakeup": 0.1,
         "ipis_per_wakeup": 0.5,
         "wakeups_per_s": 30,
         "rq.contended": 20,

@@ -170,6 +170,16 @@ def test_beyond(contend: Contend, tiny: Path) -> None:
     assert "Figure in b.svg." in words
 
 
+def test_beyond_at_the_points_named(tmp_path: Path) -> None:
+    points = 'at = [{ machine = "4c", "workload.pairs" = 2 }, { machine = "1n1l4c2t", "workload.pairs" = 3 }]'
+    vary = 'vary = { machine = ["4c", "1n1l4c2t"], "workload.pairs" = [2] }'
+    assert vary in TOML
+    study = load.load(write(tmp_path, toml=TOML.replace(vary, points)))
+    assert study.beyond[0].points == (
+        {"machine": "4c", "workload.pairs": 2}, {"machine": "1n1l4c2t", "workload.pairs": 3},
+    )  # fmt: skip
+
+
 def test_before_is_simulated_once_for_all_tables(tiny: Path) -> None:
     study = load.load(tiny)
     # x = 1, 2, 4 under three settings and x = 6 under two: one run a seed and a draw each.

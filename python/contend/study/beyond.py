@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Line:
-    """A line of a table: a combination and a variant, with a run for each seed."""
+    """A line of a table: a point and a variant, with a run for each seed."""
 
     at: dict[str, Value]
     variant: Variant
@@ -63,12 +62,11 @@ class BeyondTable:
 
 
 def table(study: Study, beyond: Beyond, options: Options, plan: Plan) -> BeyondTable:
-    """Every combination of what is varied, under every variant."""
+    """Every point under every variant."""
     length_ms = beyond.quick_slice_ms if options.quick else beyond.slice_ms
     horizon_s = None if length_ms is None else (beyond.warmup_ms + length_ms) / 1e3
     lines = []
-    for values in itertools.product(*beyond.vary.values()):
-        at = dict(zip(beyond.vary, values, strict=True))
+    for at in beyond.points:
         for variant in beyond.variants:
             settings: Settings = {**beyond.set, **{k: v for k, v in at.items() if k != "machine"}, **variant.set}
             machine = at.get("machine")

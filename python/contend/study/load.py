@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import functools
+import itertools
 import json
 import math
 import os
@@ -420,11 +421,7 @@ def _beyond(section: Section, folder: Path, workloads: tuple[Workload, ...]) -> 
     else:
         scenario = _scenario(section, folder)
     settings |= _settings(section.sub("set"))
-    vary: dict[str, tuple[Value, ...]] = {}
-    for key, values in section.take("vary", dict, {}).items():
-        if not isinstance(values, list) or not values:
-            raise section.wrong("vary", values, f"a list of values of {key}")
-        vary[key] = tuple(values)
+    points = _points(section)
     variants = []
     for v in section.subs("variants"):
         policy = v.take("policy", str)
@@ -440,9 +437,24 @@ def _beyond(section: Section, folder: Path, workloads: tuple[Workload, ...]) -> 
     warmup_ms = float(section.number("warmup_ms", defaults[2], least=0, most=SLICE_MS_MAX))
     section.done()
     return Beyond(
-        name, title, scenario, settings, vary, tuple(variants), tuple(columns), slice_ms, quick_ms, warmup_ms,
+        name, title, scenario, settings, points, tuple(variants), tuple(columns), slice_ms, quick_ms, warmup_ms,
         _line(section),
     )  # fmt: skip
+
+
+def _points(section: Section) -> tuple[Settings, ...]:
+    """`vary`, of which every combination is a point, or `at`, the points one by one."""
+    listed = section.subs("at")
+    if listed and "vary" in section.table:
+        raise StudyInvalid(f"{section.at('vary')}: should not be given beside `at`")
+    if listed:
+        return tuple(_settings(point) for point in listed)
+    vary: dict[str, list[Value]] = {}
+    for key, values in section.take("vary", dict, {}).items():
+        if not isinstance(values, list) or not values:
+            raise section.wrong("vary", values, f"a list of values of {key}")
+        vary[key] = values
+    return tuple(dict(zip(vary, values, strict=True)) for values in itertools.product(*vary.values()))
 
 
 def read_rows(file: Path, study: str) -> tuple[Row, ...]:

@@ -152,7 +152,8 @@ class Beyond:
     title: str
     scenario: Path
     set: Settings
-    vary: dict[str, tuple[Value, ...]]
+    points: tuple[Settings, ...]
+    """What is set at each line of the table; `machine` among it."""
     variants: tuple[Variant, ...]
     columns: tuple[str, ...]
     slice_ms: float | None

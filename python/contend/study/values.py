@@ -6,6 +6,7 @@ An expression is
     latency.NAME.pN       a percentile of a program's latency, in us; also .mean, .max
     ledger_pct.ACCOUNT    share of an account in all CPU time, in per cent
     probes_per_search     run queues looked at in a search for an idle CPU
+    searches_per_wakeup   searches for an idle CPU over wake-ups
     ipis_per_wakeup       interrupts between CPUs over wake-ups
     wakeups_per_s         wake-ups per virtual second
     rq.contended          acquisitions of run-queue locks that found the lock taken; also rq.contended_pct (their share)
@@ -24,6 +25,7 @@ from typing import Any
 
 SHORT: dict[str, tuple[str, float]] = {
     "probes_per_search": ("wakeups.probes / wakeups.idle_searches", 1),
+    "searches_per_wakeup": ("wakeups.idle_searches / wakeups.made", 1),
     "ipis_per_wakeup": ("engine.ipis / wakeups.made", 1),
     "wakeups_per_s": ("wakeups.made / virtual_s", 1),
     "rq.contended": ("lock_kinds.rq.contended", 1),
