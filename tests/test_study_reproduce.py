@@ -16,7 +16,7 @@ import polars as pl
 import pytest
 import study_files
 from conftest import Contend
-from contend.study import fitting, load, plan, reproduction
+from contend.study import beyond, fitting, load, plan, reproduction
 from contend.study.plan import Options, Plan, Run
 from contend.study.simulate import Measured, simulate
 from study_files import TOML, published, write
@@ -174,7 +174,10 @@ def test_beyond_at_the_points_named(tmp_path: Path) -> None:
     points = 'at = [{ machine = "4c", "workload.pairs" = 2 }, { machine = "1n1l4c2t", "workload.pairs" = 3 }]'
     vary = 'vary = { machine = ["4c", "1n1l4c2t"], "workload.pairs" = [2] }'
     assert vary in TOML
-    study = load.load(write(tmp_path, toml=TOML.replace(vary, points)))
+    study = load.load(write(tmp_path, toml=TOML.replace(vary, points + "\nseeds = 4")))
+    assert [len(line.runs) for line in beyond.table(study, study.beyond[0], plan.Options(), plan.Plan()).lines] == [
+        4
+    ] * 4
     assert study.beyond[0].points == (
         {"machine": "4c", "workload.pairs": 2}, {"machine": "1n1l4c2t", "workload.pairs": 3},
     )  # fmt: skip

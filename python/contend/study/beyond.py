@@ -78,7 +78,7 @@ def table(study: Study, beyond: Beyond, options: Options, plan: Plan) -> BeyondT
                     ),
                     beyond.columns,
                 )
-                for seed in options.seeds_of(study)
+                for seed in options.seeds_of(study, beyond.seeds)
             )  # fmt: skip
             lines.append(Line(at, variant, runs))
     return BeyondTable(study, beyond, tuple(lines))

@@ -435,10 +435,11 @@ def _beyond(section: Section, folder: Path, workloads: tuple[Workload, ...]) -> 
     slice_ms = section.number("slice_ms", defaults[0], above=0, most=SLICE_MS_MAX)
     quick_ms = section.number("quick_slice_ms", defaults[1] or slice_ms, above=0, most=SLICE_MS_MAX)
     warmup_ms = float(section.number("warmup_ms", defaults[2], least=0, most=SLICE_MS_MAX))
+    seeds = section.whole("seeds", 0, least=1, most=SEEDS_MAX) if "seeds" in section.table else None
     section.done()
     return Beyond(
         name, title, scenario, settings, points, tuple(variants), tuple(columns), slice_ms, quick_ms, warmup_ms,
-        _line(section),
+        seeds, _line(section),
     )  # fmt: skip
 
 

@@ -159,6 +159,8 @@ class Beyond:
     slice_ms: float | None
     quick_slice_ms: float | None
     warmup_ms: float
+    seeds: int | None
+    """How many, if not as many as the study has."""
     line: int
 
 

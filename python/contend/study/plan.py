@@ -76,9 +76,9 @@ class Options:
     quick: bool = False
     seeds: int | None = None
 
-    def seeds_of(self, study: Study) -> list[int]:
-        """The seeds."""
-        return list(range(1, 1 + (self.seeds or (1 if self.quick else study.seeds))))
+    def seeds_of(self, study: Study, own: int | None = None) -> list[int]:
+        """The seeds, of a table that may have a number of its own."""
+        return list(range(1, 1 + (self.seeds or (1 if self.quick else own or study.seeds))))
 
     def draws_of(self, study: Study) -> int:
         """How many draws of the uncertain costs."""
