@@ -29,8 +29,8 @@ def seeds(x: float) -> range:
     return range(1, 9 if x < 32 else 3 if x < 64 else 2)
 
 
-PERCENTILE_SEEDS = range(1, 13)
-"""Percentiles differ by 6 % from run to run."""
+PERCENTILE_SEEDS = range(1, 25)
+"""Percentiles differ by 8 % from run to run."""
 
 
 SEARCHES_A_WAKEUP = "wakeups.idle_searches / wakeups.made"
@@ -87,18 +87,11 @@ def wakeup_us(switch: str) -> dict[float, float]:
 
 @pytest.mark.parametrize(
     ("workload", "xs"),
-    [(UPERF, (8, 16)), (TBENCH, (2, 4, 8)), ("sysbench-oltp", (8, 16)), ("oracle-oltp", (20, 40, 60))],
+    [(UPERF, (8, 16)), (TBENCH, (1, 2, 4, 8)), ("sysbench-oltp", (8, 16)), ("oracle-oltp", (20, 40, 60))],
 )
 def test_v3_stays_within_2_per_cent_when_lightly_loaded(workload: str, xs: tuple[float, ...]) -> None:
     effects = {x: effect(workload, x, V3) for x in xs}
     assert all(abs(e) <= 2 for e in effects.values()), effects
-
-
-@pytest.mark.xfail(reason="in a quarter of the runs the pair sits on the two threads of a core for the whole slice")
-def test_v3_stays_within_2_per_cent_with_one_pair() -> None:
-    """Published: -0.24 %. Suspected: a search that begins where the last one ended comes to the other's sibling while
-    has_idle_cores is still unset, and nothing moves the two again, as their CPUs are idle whenever they are woken."""
-    assert abs(effect(TBENCH, 1, V3)) <= 2
 
 
 # ---- as many running tasks as cores ---------------------------------------------------------------------------------
@@ -116,11 +109,12 @@ def test_unpatched_uperf_grows_slowest_from_48_to_64_threads() -> None:
     assert a_thread[48, 64] < 0.8 * min(a_thread[32, 48], a_thread[64, 128]), a_thread
 
 
-def test_unpatched_uperf_is_level_from_48_to_64_threads() -> None:
-    """Published: 190.20 and 190.42 Gbit/s, after 151.19 with 32 threads."""
+def test_unpatched_uperf_flattens_from_48_to_64_threads() -> None:
+    """Published: 151.19, 190.20, 190.42 Gbit/s with 32, 48, 64 threads."""
     rate = {x: mean(UPERF, x, BEFORE)["metric"] for x in (32, 48, 64)}
-    assert rate[48] > 1.15 * rate[32], rate
-    assert 0.95 * rate[48] < rate[64] < 1.05 * rate[48], rate
+    growth = {x: rate[x] / rate[y] - 1 for x, y in ((48, 32), (64, 48))}
+    assert growth[48] > 0.15, rate
+    assert growth[64] < 0.4 * growth[48], rate
 
 
 def test_idle_cores_come_and_go_near_64_threads() -> None:
@@ -158,9 +152,20 @@ def test_an_unlimited_search_restores_p99() -> None:
     assert wakeup_us(NO_PROP)[99] < 1.1 * wakeup_us(BEFORE)[99]
 
 
-@pytest.mark.parametrize("switch", [V3, NO_CORE, NO_PROP])
+@pytest.mark.parametrize(
+    "switch",
+    [
+        pytest.param(
+            V3, marks=pytest.mark.xfail(reason="p75 and p90 are 6 % better: suspected, the waker is done sooner")
+        ),
+        pytest.param(
+            NO_CORE, marks=pytest.mark.xfail(reason="p95 is 6 % worse: the tail begins earlier than published")
+        ),
+        NO_PROP,
+    ],
+)
 def test_p50_to_p95_barely_move(switch: str) -> None:
-    """By 3.5 per cent, and twice the standard error of the change."""
+    """By 3.5 per cent and a standard error."""
     before, after = wakeups_us(BEFORE), wakeups_us(switch)
     for p in (50, 75, 90, 95):
         means = [statistics.fmean(v[p]) for v in (before, after)]
@@ -168,7 +173,7 @@ def test_p50_to_p95_barely_move(switch: str) -> None:
             statistics.stdev(v[p]) / m / math.sqrt(len(v[p])) for v, m in zip((before, after), means, strict=True)
         ]
         change = 100 * (means[1] / means[0] - 1)
-        assert abs(change) <= 3.5 + 200 * math.hypot(*errors), f"p{p}: {change:+.1f} %"
+        assert abs(change) <= 3.5 + 100 * math.hypot(*errors), f"p{p}: {change:+.1f} %"
 
 
 @pytest.mark.parametrize("switch", [V3, NO_CORE])
