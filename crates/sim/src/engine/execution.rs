@@ -86,7 +86,7 @@ impl Engine {
         let before = self.enter(Account::Idle);
         let since = self.now.get();
         let until_timer = self.until_timer(cpu);
-        self.enter_idle_state(cpu);
+        self.enter_idle_state(cpu, until_timer);
         self.set_busy(cpu, false);
         if let Some(line) = poll {
             self.lines.watch(line, cpu);

@@ -81,11 +81,11 @@ impl Governor {
 }
 
 impl Engine {
-    /// `cpu` goes idle: which state it takes.
-    pub(super) fn enter_idle_state(&self, cpu: CpuId) {
+    /// `cpu` goes idle, its next timer that far away: which state it takes.
+    pub(super) fn enter_idle_state(&self, cpu: CpuId, until_timer: Nanos) {
         let states = &self.costs.idle_states;
         if states.len() > 1 {
-            let expected = self.cpu(cpu).governor.predict(self.until_timer(cpu));
+            let expected = self.cpu(cpu).governor.predict(until_timer);
             let state = states.iter().rposition(|s| s.residency <= expected).unwrap_or(0);
             self.cpu(cpu).governor.state.set(state);
         }

@@ -12,9 +12,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use contend_platform::Nanos;
 use contend_sim::program::{Cx, ObjId, ObjectKind, Op, Program, Workload};
-use rand::Rng;
 
-use super::{PIPE_BYTES, cached};
+use super::{PIPE_BYTES, cached, up_to};
 use crate::spec::Build;
 use crate::spec::WorkloadError;
 use crate::spec::keys::spec;
@@ -62,20 +61,6 @@ const SOCKET_BYTES: u64 = 212_992;
 /// trailer in a slab object of 512 bytes, for 100 bytes: 768 - 100.
 const SOCKET_OVERHEAD: u64 = 668;
 
-/// A stretch of work in user space.
-#[derive(Clone, Copy)]
-struct Work {
-    least: Nanos,
-    /// Added to it at random, from none to this.
-    more: Nanos,
-}
-
-impl Work {
-    fn draw(self, cx: &mut Cx<'_>) -> Nanos {
-        self.least + if self.more > 0 { cx.rng.next_u64() % (self.more + 1) } else { 0 }
-    }
-}
-
 /// What the tasks of a run share.
 struct Shared {
     /// Receivers that still read.
@@ -91,7 +76,9 @@ struct Sender {
     first: u32,
     fds: u32,
     bytes: u32,
-    work: Work,
+    work: Nanos,
+    /// Added to each stretch of work at random, from none to this.
+    jitter: Nanos,
     loops: u64,
     /// Receivers served in this loop.
     at: u32,
@@ -114,7 +101,7 @@ impl Program for Sender {
         }
         self.loops -= 1;
         self.at = 0;
-        Op::Run(self.work.draw(cx))
+        Op::Run(self.work + up_to(self.jitter, cx.rng))
     }
 }
 
@@ -124,7 +111,9 @@ struct Receiver {
     pipe: ObjId,
     fds: u32,
     bytes: u32,
-    work: Work,
+    work: Nanos,
+    /// Added to each stretch of work at random, from none to this.
+    jitter: Nanos,
     /// Times `fds` messages still to come.
     loops: u64,
     /// Messages still to be read before the next count.
@@ -154,7 +143,7 @@ impl Program for Receiver {
         } else if self.shared.left.fetch_sub(1, Relaxed) == 1 {
             cx.metrics.count("run_ns", cx.now.saturating_sub(self.shared.start.load(Relaxed)));
         }
-        Op::Run(self.work.draw(cx))
+        Op::Run(self.work + up_to(self.jitter, cx.rng))
     }
 }
 
@@ -176,21 +165,21 @@ impl Build for Hackbench {
         let shared = Arc::new(Shared { left: AtomicU64::new(receivers), start: AtomicU64::new(u64::MAX) });
         let gate = w.object("hackbench-gate", ObjectKind::Barrier { parties: self.tasks() as u32 });
         let mean = self.work_ns * self.fds;
-        let jitter = mean * self.jitter_pct / 100;
-        let work = Work { least: mean - jitter, more: 2 * jitter };
+        let deviation = mean * self.jitter_pct / 100;
+        let (work, jitter) = (mean - deviation, 2 * deviation);
         for group in 0..self.groups {
             let first = w.objects.len() as u32;
             for i in 0..fds {
                 let pipe = w.object(format!("{}/{group}.{i}", self.transport.word()), kind.clone());
                 let shared = Arc::clone(&shared);
                 let loops = self.loops;
-                let receiver = Receiver { shared, gate, pipe, fds, bytes, work, loops, left: 0, waited: false };
+                let receiver = Receiver { shared, gate, pipe, fds, bytes, work, jitter, loops, left: 0, waited: false };
                 w.task(cached(format!("recv{group}.{i}"), receiver, self.working_set_kib));
             }
             for i in 0..fds {
                 let shared = Arc::clone(&shared);
                 let loops = self.loops;
-                let sender = Sender { shared, gate, first, fds, bytes, work, loops, at: fds, waited: false };
+                let sender = Sender { shared, gate, first, fds, bytes, work, jitter, loops, at: fds, waited: false };
                 w.task(cached(format!("send{group}.{i}"), sender, self.working_set_kib));
             }
         }

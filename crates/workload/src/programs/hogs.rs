@@ -1,9 +1,9 @@
 //! Tasks that never stop computing.
 
 use contend_platform::Nanos;
-use contend_sim::program::{Cx, Op, Program, TaskSpec, Workload};
+use contend_sim::program::{Cx, Op, Program, Workload};
 
-use super::{DURATION_MS_MAX, NS_PER_MS, only};
+use super::{DURATION_MS_MAX, NS_PER_MS, cached, only};
 use crate::spec::keys::spec;
 use crate::spec::{Build, NiceList, WorkloadError};
 
@@ -26,16 +26,11 @@ spec! {
 /// Length of one `Run`: nothing happens at its end, so any length gives the same schedule.
 const CHUNK: Nanos = 1_000_000_000;
 
-struct Hog {
-    working_set_kib: u32,
-}
+struct Hog;
 
 impl Program for Hog {
     fn next(&mut self, _: &mut Cx<'_>) -> Op {
         Op::Run(CHUNK)
-    }
-    fn working_set_kib(&self) -> u32 {
-        self.working_set_kib
     }
 }
 
@@ -46,7 +41,7 @@ impl Build for Hogs {
 
     fn build(&self, w: &mut Workload, nr_cpus: usize) -> Result<(), WorkloadError> {
         for i in 0..self.tasks {
-            let mut task = TaskSpec::new(format!("hog{i}"), Hog { working_set_kib: self.working_set_kib as u32 });
+            let mut task = cached(format!("hog{i}"), Hog, self.working_set_kib);
             task.nice = self.nice.of(i);
             task.affinity = self.pin.then(|| only(i as usize % nr_cpus, nr_cpus));
             w.task(task);

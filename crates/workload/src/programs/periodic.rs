@@ -3,9 +3,9 @@
 //! With the defaults this is the load by which the simulators of `docs/performance.md` were compared.
 
 use contend_platform::Nanos;
-use contend_sim::program::{Cx, Op, Program, TaskSpec, Workload};
+use contend_sim::program::{Cx, Op, Program, Workload};
 
-use super::{DURATION_MS_MAX, NS_PER_MS, NS_PER_US, STEP_US_MAX};
+use super::{DURATION_MS_MAX, NS_PER_MS, NS_PER_US, STEP_US_MAX, cached};
 use crate::spec::keys::spec;
 use crate::spec::{Build, NiceList, WorkloadError};
 
@@ -38,7 +38,6 @@ const BULK: u64 = 64;
 struct Periods {
     run: Nanos,
     sleep: Nanos,
-    working_set_kib: u32,
     running: bool,
     periods: u64,
 }
@@ -55,9 +54,6 @@ impl Program for Periods {
         }
         Op::Run(self.run)
     }
-    fn working_set_kib(&self) -> u32 {
-        self.working_set_kib
-    }
 }
 
 impl Build for Periodic {
@@ -68,14 +64,9 @@ impl Build for Periodic {
     fn build(&self, w: &mut Workload, _: usize) -> Result<(), WorkloadError> {
         for i in 0..self.tasks {
             let sleep_us = self.sleep_us + i % self.sleep_steps * self.sleep_step_us;
-            let periods = Periods {
-                run: self.run_us * NS_PER_US,
-                sleep: sleep_us * NS_PER_US,
-                working_set_kib: self.working_set_kib as u32,
-                running: false,
-                periods: 0,
-            };
-            let mut task = TaskSpec::new(format!("periodic{i}"), periods);
+            let periods =
+                Periods { run: self.run_us * NS_PER_US, sleep: sleep_us * NS_PER_US, running: false, periods: 0 };
+            let mut task = cached(format!("periodic{i}"), periods, self.working_set_kib);
             task.nice = self.nice.of(i);
             w.task(task);
         }

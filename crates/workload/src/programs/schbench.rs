@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use contend_platform::{Nanos, Time};
 use contend_sim::program::{Cx, ObjId, ObjectKind, Op, Program, TaskSpec, Workload};
 
-use super::{DURATION_MS_MAX, NS_PER_MS, NS_PER_US, STEP_US_MAX, up_to};
+use super::{DURATION_MS_MAX, NS_PER_MS, NS_PER_US, STEP_US_MAX, cached, up_to};
 use crate::spec::keys::spec;
 use crate::spec::{Build, WorkloadError};
 
@@ -122,7 +122,6 @@ struct Worker {
     think: Nanos,
     sleep: Nanos,
     woken: Time,
-    working_set_kib: u32,
     step: Request,
 }
 
@@ -169,9 +168,6 @@ impl Program for Worker {
             }
         }
     }
-    fn working_set_kib(&self) -> u32 {
-        self.working_set_kib
-    }
 }
 
 impl Build for Schbench {
@@ -207,10 +203,9 @@ impl Build for Schbench {
                     think: self.think_us * NS_PER_US,
                     sleep: self.request_sleep_us * NS_PER_US,
                     woken: 0,
-                    working_set_kib: self.working_set_kib as u32,
                     step: Request::Queue,
                 };
-                w.task(TaskSpec::new(format!("worker{m}.{i}"), worker));
+                w.task(cached(format!("worker{m}.{i}"), worker, self.working_set_kib));
             }
         }
         w.horizon = Some(self.duration_ms * NS_PER_MS);
