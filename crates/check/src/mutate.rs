@@ -7,7 +7,7 @@
 //! in the source is either noticed by a checker when it is weakened, or is listed as not needed.
 
 use crate::{CheckedPlatform, Explored, Failure};
-use contend_platform::{CpuId, Line, Nanos, Ordering, Platform, Time};
+use contend_platform::{CpuId, Line, LockEvent, Nanos, Ordering, Platform, Time};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::panic::Location;
@@ -244,6 +244,15 @@ impl<P: CheckedPlatform> Platform for Mutated<P> {
         if self.at(Location::caller(), Op::Kick, None).is_none() {
             self.inner.kick(w, target);
         }
+    }
+    fn preempted(&self, cpu: CpuId) -> bool {
+        self.inner.preempted(cpu)
+    }
+    fn yield_point(&self) {
+        self.inner.yield_point();
+    }
+    fn lock_event(&self, event: LockEvent, n: u64) {
+        self.inner.lock_event(event, n);
     }
     unsafe fn read<T, R>(&self, c: &P::Cell<T>, f: impl FnOnce(&T) -> R) -> R {
         // SAFETY: passed on from the caller.

@@ -1,7 +1,7 @@
 //! Saturated locks in the simulator against closed forms.
 
 use contend_check::{Model, Simulated, run_sim};
-use contend_locks::{Mcs, RawLock, Tas, Ticket};
+use contend_locks::{MakeLock, Mcs, Tas, Ticket};
 use contend_machine::Machine;
 use contend_platform::{Nanos, Platform, Time, Work};
 use contend_sim::world::Sim;
@@ -33,7 +33,7 @@ impl<L> Clone for Saturate<L> {
     }
 }
 
-impl<P: Platform, L: RawLock<P> + 'static> Model<P> for Saturate<L> {
+impl<P: Platform, L: MakeLock<P> + 'static> Model<P> for Saturate<L> {
     type Shared = L;
     fn cpus(&self) -> usize {
         self.cpus
@@ -63,7 +63,7 @@ impl<P: Platform, L: RawLock<P> + 'static> Model<P> for Saturate<L> {
 const ROUNDS: usize = 50;
 const HOLD_NS: Nanos = 300;
 
-fn saturate<L: RawLock<Sim> + 'static>(machine: &Machine, cpus: usize) -> (Log, Simulated) {
+fn saturate<L: MakeLock<Sim> + 'static>(machine: &Machine, cpus: usize) -> (Log, Simulated) {
     let log = Arc::new(Mutex::new(Log::default()));
     let model = Saturate::<L> { cpus, rounds: ROUNDS, hold_ns: HOLD_NS, log: Arc::clone(&log), lock: PhantomData };
     let run = run_sim(machine.clone(), &model);
@@ -104,7 +104,7 @@ fn mcs_throughput_is_its_closed_form() {
 
 #[test]
 fn a_lone_cpu_never_contends() {
-    fn alone<L: RawLock<Sim> + 'static>(machine: &Machine) {
+    fn alone<L: MakeLock<Sim> + 'static>(machine: &Machine) {
         let (log, _) = saturate::<L>(machine, 1);
         assert_eq!(log.contended, 0);
         assert!(period(&log) < (HOLD_NS + 50) as f64, "{}", period(&log));

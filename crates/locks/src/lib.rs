@@ -17,37 +17,29 @@
 //! Which ordering is needed where, and which test catches its absence, is measured by `contend-check` (table in
 //! `docs/internals/checked-world.md`).
 
+extern crate alloc;
+
 pub mod mcs;
+#[cfg(feature = "std")]
+pub mod native;
+pub mod nodes;
 pub mod order;
 pub mod queued;
 pub mod tas;
 pub mod ticket;
 
 pub use mcs::{Mcs, McsPool};
+pub use nodes::{NODES_PER_CPU, NodeId, Nodes, Pool, QueueNode};
 pub use order::{PairGuarded, lock_mover, lock_pair, unlock_pair};
 pub use queued::Queued;
 pub use tas::Tas;
 pub use ticket::Ticket;
 
+use alloc::sync::Arc;
 use contend_platform::{Line, Platform};
-use std::sync::Arc;
 
 /// A mutual-exclusion lock of CPUs.
-pub trait RawLock<P: Platform>: Sized {
-    /// What the locks of a world share: queue nodes, or `()`.
-    type Pool;
-
-    /// That shared part, for CPUs `0..nr_cpus`.
-    fn pool(p: &P, nr_cpus: usize) -> Self::Pool;
-
-    /// A free lock whose word lies on `line` (with the data it guards, or alone: the caller's choice).
-    fn on_line(p: &P, line: Line, pool: &Arc<Self::Pool>) -> Self;
-
-    /// A free lock on a line of its own that shares nothing with other locks.
-    fn new(p: &P, nr_cpus: usize) -> Self {
-        Self::on_line(p, p.line(), &Arc::new(Self::pool(p, nr_cpus)))
-    }
-
+pub trait RawLock<P: Platform> {
     /// Take the lock; everything the last holder did is visible afterwards. Says whether it had to wait: what a lock
     /// statistic calls contended.
     #[inline]
@@ -63,4 +55,21 @@ pub trait RawLock<P: Platform>: Sized {
 
     /// Release the lock. The calling CPU holds it.
     fn unlock(&self, p: &P);
+}
+
+/// A lock that can be made in any world.
+pub trait MakeLock<P: Platform>: RawLock<P> + Sized {
+    /// What the locks of a world share: queue nodes, or `()`.
+    type Pool;
+
+    /// That shared part, for CPUs `0..nr_cpus`.
+    fn pool(p: &P, nr_cpus: usize) -> Self::Pool;
+
+    /// A free lock whose word lies on `line` (with the data it guards, or alone: the caller's choice).
+    fn on_line(p: &P, line: Line, pool: &Arc<Self::Pool>) -> Self;
+
+    /// A free lock on a line of its own that shares nothing with other locks.
+    fn new(p: &P, nr_cpus: usize) -> Self {
+        Self::on_line(p, p.line(), &Arc::new(Self::pool(p, nr_cpus)))
+    }
 }

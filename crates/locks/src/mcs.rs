@@ -21,58 +21,30 @@
 //! bounds how many locks a CPU may *hold* ([`NODES_PER_CPU`], asserted). Locks may be released in any order: which node
 //! serves which lock is kept in a table on a line that only its CPU touches.
 
-use crate::RawLock;
+use crate::nodes::{Link, NODES_PER_CPU, NodeId, QueueNode};
+use crate::{MakeLock, RawLock};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
 use contend_platform::{CpuId, Line, Ordering, Padded, Platform};
-use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
-
-/// How many locks of one [`McsPool`] a CPU may hold or wait for at once.
-pub const NODES_PER_CPU: usize = 4;
-
-/// A place in the queue, on a line of its own.
-pub(crate) struct Node<P: Platform> {
-    /// 1: the predecessor has handed the lock over.
-    pub(crate) locked: P::Word,
-    /// 1 + the number of the successor's node; 0: none, or not linked yet.
-    pub(crate) next: P::Word,
-}
+use core::sync::atomic::AtomicU32;
 
 /// Which lock a CPU's nodes serve: the lock's number, 0 for a node that is free.
 type Serving = [u32; NODES_PER_CPU];
 
 /// The queue nodes of all CPUs.
 pub struct McsPool<P: Platform> {
-    nodes: Vec<Padded<Node<P>>>,
+    nodes: Vec<Padded<Link<P>>>,
     /// Private to each CPU.
     serving: Vec<Padded<P::Cell<Serving>>>,
     /// Locks made so far: numbers them. Not a shared word of the algorithm: used where locks are made only.
     locks: AtomicU32,
 }
 
-/// The number of a node, from 0. The words hold it plus 1.
-#[derive(Clone, Copy)]
-pub(crate) struct NodeId(usize);
-
-impl NodeId {
-    #[inline]
-    pub(crate) fn link(self) -> u64 {
-        self.0 as u64 + 1
-    }
-    #[inline]
-    pub(crate) fn from_link(link: u64) -> Self {
-        assert!(link != 0, "an MCS queue ends where a successor must be");
-        NodeId(link as usize - 1)
-    }
-}
-
 impl<P: Platform> McsPool<P> {
     /// Nodes for CPUs `0..nr_cpus`.
     pub fn new(p: &P, nr_cpus: usize) -> Self {
         assert!(nr_cpus <= CpuId::MAX_CPUS, "{nr_cpus} CPUs: at most {} exist", CpuId::MAX_CPUS);
-        let node = |_| {
-            let line = p.line();
-            Padded(Node { locked: p.word(line, 0), next: p.word(line, 0) })
-        };
+        let node = |_| Padded(Link::new(p, p.line()));
         McsPool {
             nodes: (0..nr_cpus * NODES_PER_CPU).map(node).collect(),
             serving: (0..nr_cpus).map(|_| Padded(p.cell(p.line(), [0; NODES_PER_CPU]))).collect(),
@@ -82,13 +54,13 @@ impl<P: Platform> McsPool<P> {
 
     /// A number for one more lock, from 1.
     pub(crate) fn number(&self) -> u32 {
-        let before = self.locks.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let before = self.locks.fetch_add(1, core::sync::atomic::Ordering::Relaxed);
         before.checked_add(1).expect("2^32 locks in one pool")
     }
 
     #[inline]
-    pub(crate) fn get(&self, id: NodeId) -> &Node<P> {
-        &self.nodes[id.0]
+    pub(crate) fn get(&self, id: NodeId) -> &Link<P> {
+        &self.nodes[id.index()]
     }
 
     /// A node of this CPU for `lock`, prepared for the end of a queue.
@@ -105,10 +77,8 @@ impl<P: Platform> McsPool<P> {
                 slot
             })
         };
-        let id = NodeId(cpu.index() * NODES_PER_CPU + slot);
-        // Relaxed: nobody else knows the node; it is published by the exchange of the tail.
-        p.store(&self.get(id).locked, 0, Ordering::Relaxed);
-        p.store(&self.get(id).next, 0, Ordering::Relaxed);
+        let id = NodeId::of(cpu, slot);
+        self.get(id).clear(p);
         id
     }
 
@@ -125,7 +95,7 @@ impl<P: Platform> McsPool<P> {
                 slot
             })
         };
-        NodeId(cpu.index() * NODES_PER_CPU + slot)
+        NodeId::of(cpu, slot)
     }
 }
 
@@ -145,25 +115,15 @@ impl<P: Platform> Mcs<P> {
 }
 
 impl<P: Platform> RawLock<P> for Mcs<P> {
-    type Pool = McsPool<P>;
-
-    fn pool(p: &P, nr_cpus: usize) -> McsPool<P> {
-        McsPool::new(p, nr_cpus)
-    }
-
-    fn on_line(p: &P, line: Line, pool: &Arc<McsPool<P>>) -> Self {
-        Mcs { tail: p.word(line, 0), pool: Arc::clone(pool), number: pool.number() }
-    }
-
     #[inline]
     fn lock_with(&self, p: &P, waits: impl FnOnce()) -> bool {
         let id = self.pool.claim(p, self.number);
         // Release publishes my node's initial state, acquire sees that of the predecessor, or the last unlock.
         let before = p.swap(&self.tail, id.link(), Ordering::AcqRel);
         let contended = before != 0;
-        if contended {
+        if let Some(prev) = NodeId::from_link(before) {
             waits();
-            let prev = self.pool.get(NodeId::from_link(before));
+            let prev = self.pool.get(prev);
             // Release: the holder stores to my `locked` once it sees the link, and must not be overtaken by its 0.
             p.store(&prev.next, id.link(), Ordering::Release);
             // Acquires the hand-over.
@@ -191,14 +151,23 @@ impl<P: Platform> RawLock<P> for Mcs<P> {
         let id = self.pool.release(p, self.number);
         let node = self.pool.get(id);
         // Acquire, with the successor's release: my store to its `locked` comes after its own.
-        let mut next = p.load(&node.next, Ordering::Acquire);
-        if next == 0 {
-            if p.compare_exchange(&self.tail, id.link(), 0, Ordering::Release, Ordering::Relaxed).is_ok() {
-                return;
-            }
-            // A successor has swapped the tail and is about to link itself.
-            [next] = p.wait_until([&node.next], None, |[next]| next != 0).expect("waits without budget");
-        }
-        p.store(&self.pool.get(NodeId::from_link(next)).locked, 1, Ordering::Release);
+        let next = match NodeId::from_link(p.load(&node.next, Ordering::Acquire)) {
+            Some(next) => next,
+            None if p.compare_exchange(&self.tail, id.link(), 0, Ordering::Release, Ordering::Relaxed).is_ok() => return,
+            None => node.successor(p),
+        };
+        p.store(&self.pool.get(next).locked, 1, Ordering::Release);
+    }
+}
+
+impl<P: Platform> MakeLock<P> for Mcs<P> {
+    type Pool = McsPool<P>;
+
+    fn pool(p: &P, nr_cpus: usize) -> McsPool<P> {
+        McsPool::new(p, nr_cpus)
+    }
+
+    fn on_line(p: &P, line: Line, pool: &Arc<McsPool<P>>) -> Self {
+        Mcs { tail: p.word(line, 0), pool: Arc::clone(pool), number: pool.number() }
     }
 }

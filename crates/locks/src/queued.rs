@@ -18,10 +18,10 @@
 //! Where the kernel stores single bytes and halves, this uses read-modify-writes of the whole word: accesses of mixed size
 //! fit neither Rust's memory model nor loom. A waiter's node is free again once it holds the lock.
 
-use crate::RawLock;
-use crate::mcs::{McsPool, NodeId};
+use crate::nodes::{Link, NodeId, Nodes, Pool};
+use crate::{MakeLock, RawLock};
+use alloc::sync::Arc;
 use contend_platform::{Line, Ordering, Platform};
-use std::sync::Arc;
 
 const LOCKED: u64 = 1;
 const PENDING: u64 = 1 << 8;
@@ -29,19 +29,13 @@ const TAIL_SHIFT: u32 = 16;
 /// `locked` and `pending`.
 const HELD: u64 = LOCKED | PENDING;
 
-/// Queued spinlock.
-pub struct Queued<P: Platform> {
+/// Queued spinlock; `N` is where its nodes are.
+pub struct Queued<P: Platform, N = Arc<Pool<P, Link<P>>>> {
     state: P::Word,
-    pool: Arc<McsPool<P>>,
-    number: u32,
+    nodes: N,
 }
 
-impl<P: Platform> Queued<P> {
-    /// A free lock on a line of its own, with the nodes of `pool`.
-    pub fn new(p: &P, pool: Arc<McsPool<P>>) -> Self {
-        Queued::on_line(p, p.line(), &pool)
-    }
-
+impl<P: Platform, N: Nodes<P, Link<P>>> Queued<P, N> {
     fn contended(&self, p: &P, found: u64) {
         if found & !LOCKED == 0 {
             let old = p.fetch_or(&self.state, PENDING, Ordering::Acquire);
@@ -62,7 +56,15 @@ impl<P: Platform> Queued<P> {
     }
 
     fn queue(&self, p: &P) {
-        let id = self.pool.claim(p, self.number);
+        let Some(id) = self.nodes.claim(p) else {
+            // Nested too deep: outside the queue, as one who tries.
+            while !self.try_lock(p) {
+                p.wait_until([&self.state], None, |[state]| state == 0);
+            }
+            return;
+        };
+        let node = self.nodes.get(id);
+        node.clear(p);
         let mut state = p.load(&self.state, Ordering::Relaxed);
         let before = loop {
             let new = state & HELD | id.link() << TAIL_SHIFT;
@@ -72,40 +74,27 @@ impl<P: Platform> Queued<P> {
                 Err(found) => state = found,
             }
         };
-        let node = self.pool.get(id);
-        if before != 0 {
-            let prev = self.pool.get(NodeId::from_link(before));
-            p.store(&prev.next, id.link(), Ordering::Release);
+        if let Some(prev) = NodeId::from_link(before) {
+            p.store(&self.nodes.get(prev).next, id.link(), Ordering::Release);
             p.wait_until([&node.locked], None, |[locked]| locked == 1);
         }
         // Head of the queue: only the holder and a pending waiter are before me. Acquires the last release.
         let [state] = p.wait_until([&self.state], None, |[state]| state & HELD == 0).expect("waits without budget");
         let last = state >> TAIL_SHIFT == id.link();
         if last && p.compare_exchange(&self.state, state, LOCKED, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
-            self.pool.release(p, self.number);
+            self.nodes.release(p, id);
             return;
         }
         // Somebody queued behind me, or set pending for a moment and will: once only, since erasing that pending bit and
         // letting its owner take it back later would take another's.
         p.fetch_or(&self.state, LOCKED, Ordering::Relaxed);
-        // A successor has swapped the tail and has linked itself, or is about to.
-        let [next] = p.wait_until([&node.next], None, |[next]| next != 0).expect("waits without budget");
-        self.pool.release(p, self.number);
-        p.store(&self.pool.get(NodeId::from_link(next)).locked, 1, Ordering::Release);
+        let next = node.successor(p);
+        self.nodes.release(p, id);
+        p.store(&self.nodes.get(next).locked, 1, Ordering::Release);
     }
 }
 
-impl<P: Platform> RawLock<P> for Queued<P> {
-    type Pool = McsPool<P>;
-
-    fn pool(p: &P, nr_cpus: usize) -> McsPool<P> {
-        McsPool::new(p, nr_cpus)
-    }
-
-    fn on_line(p: &P, line: Line, pool: &Arc<McsPool<P>>) -> Self {
-        Queued { state: p.word(line, 0), number: pool.number(), pool: Arc::clone(pool) }
-    }
-
+impl<P: Platform, N: Nodes<P, Link<P>>> RawLock<P> for Queued<P, N> {
     #[inline]
     fn lock_with(&self, p: &P, waits: impl FnOnce()) -> bool {
         match p.compare_exchange(&self.state, 0, LOCKED, Ordering::Acquire, Ordering::Relaxed) {
@@ -128,5 +117,17 @@ impl<P: Platform> RawLock<P> for Queued<P> {
     #[inline]
     fn unlock(&self, p: &P) {
         p.fetch_and(&self.state, !LOCKED, Ordering::Release);
+    }
+}
+
+impl<P: Platform> MakeLock<P> for Queued<P> {
+    type Pool = Pool<P, Link<P>>;
+
+    fn pool(p: &P, nr_cpus: usize) -> Self::Pool {
+        Pool::new(p, nr_cpus)
+    }
+
+    fn on_line(p: &P, line: Line, pool: &Arc<Self::Pool>) -> Self {
+        Queued { state: p.word(line, 0), nodes: Arc::clone(pool) }
     }
 }

@@ -11,9 +11,9 @@
 //! No queue and no fairness: whoever reaches the line first wins, and a waiter may be bypassed for ever. A release
 //! costs every waiter a miss. Strong where the next waiter may not be running (an overcommitted guest), weak elsewhere.
 
-use crate::RawLock;
+use crate::{MakeLock, RawLock};
+use alloc::sync::Arc;
 use contend_platform::{Line, Ordering, Platform};
-use std::sync::Arc;
 
 /// Test-and-test-and-set lock.
 pub struct Tas<P: Platform> {
@@ -28,14 +28,6 @@ impl<P: Platform> Tas<P> {
 }
 
 impl<P: Platform> RawLock<P> for Tas<P> {
-    type Pool = ();
-
-    fn pool(_p: &P, _nr_cpus: usize) {}
-
-    fn on_line(p: &P, line: Line, _pool: &Arc<()>) -> Self {
-        Tas::on(p, line)
-    }
-
     #[inline]
     fn lock_with(&self, p: &P, waits: impl FnOnce()) -> bool {
         let mut waits = Some(waits);
@@ -57,5 +49,15 @@ impl<P: Platform> RawLock<P> for Tas<P> {
     #[inline]
     fn unlock(&self, p: &P) {
         p.store(&self.held, 0, Ordering::Release);
+    }
+}
+
+impl<P: Platform> MakeLock<P> for Tas<P> {
+    type Pool = ();
+
+    fn pool(_p: &P, _nr_cpus: usize) {}
+
+    fn on_line(p: &P, line: Line, _pool: &Arc<()>) -> Self {
+        Tas::on(p, line)
     }
 }

@@ -16,9 +16,9 @@
 //!
 //! All waiters poll the one word: a release costs each of them a miss, so hand-over grows with their number.
 
-use crate::RawLock;
+use crate::{MakeLock, RawLock};
+use alloc::sync::Arc;
 use contend_platform::{Line, Ordering, Platform};
-use std::sync::Arc;
 
 /// One more CPU holds or waits.
 const ENTER: u64 = 1;
@@ -52,14 +52,6 @@ impl<P: Platform> Ticket<P> {
 }
 
 impl<P: Platform> RawLock<P> for Ticket<P> {
-    type Pool = ();
-
-    fn pool(_p: &P, _nr_cpus: usize) {}
-
-    fn on_line(p: &P, line: Line, _pool: &Arc<()>) -> Self {
-        Ticket::after(p, line, 0)
-    }
-
     #[inline]
     fn lock_with(&self, p: &P, waits: impl FnOnce()) -> bool {
         // Acquire: when the lock is free, this is the access that sees the last release.
@@ -86,5 +78,15 @@ impl<P: Platform> RawLock<P> for Ticket<P> {
     fn unlock(&self, p: &P) {
         let before = p.fetch_add(&self.state, SERVE_NEXT, Ordering::Release);
         assert!(count(before) != 0, "{:?} releases a ticket lock that is free", p.cpu());
+    }
+}
+
+impl<P: Platform> MakeLock<P> for Ticket<P> {
+    type Pool = ();
+
+    fn pool(_p: &P, _nr_cpus: usize) {}
+
+    fn on_line(p: &P, line: Line, _pool: &Arc<()>) -> Self {
+        Ticket::after(p, line, 0)
     }
 }

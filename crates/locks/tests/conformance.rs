@@ -1,6 +1,6 @@
 //! Every lock, on OS threads: mutual exclusion with fewer and with more threads than cores, try_lock, nesting.
 
-use contend_locks::{Mcs, McsPool, Queued, RawLock, Tas, Ticket, lock_mover, lock_pair, unlock_pair};
+use contend_locks::{MakeLock, Mcs, McsPool, Queued, RawLock, Tas, Ticket, lock_mover, lock_pair, unlock_pair};
 use contend_platform::native::{Native, NativeCell};
 use contend_platform::{CpuId, Ordering, Platform};
 use std::sync::Arc;
@@ -36,7 +36,7 @@ fn bump(p: &Native, data: &Guarded) {
     }
 }
 
-fn excludes<L: RawLock<Native> + Sync>(cpus: usize, rounds: u64) {
+fn excludes<L: MakeLock<Native> + Sync>(cpus: usize, rounds: u64) {
     let p = cpu(0);
     let lock = L::new(&p, cpus);
     let data = p.cell(p.line(), (0, 0));
@@ -53,7 +53,7 @@ fn excludes<L: RawLock<Native> + Sync>(cpus: usize, rounds: u64) {
     assert_eq!(unsafe { p.read(&data, |d| d.0) }, cpus as u64 * rounds);
 }
 
-fn tries<L: RawLock<Native>>() {
+fn tries<L: MakeLock<Native>>() {
     let (a, b) = (cpu(0), cpu(1));
     let lock = L::new(&a, 2);
     for _ in 0..2 {
@@ -67,7 +67,7 @@ fn tries<L: RawLock<Native>>() {
 }
 
 /// Locks of one world on the same nodes: held together, released in an order that is not the reverse of taking.
-fn nests<L: RawLock<Native>>() {
+fn nests<L: MakeLock<Native>>() {
     let p = cpu(2);
     let pool = Arc::new(L::pool(&p, 3));
     let locks: Vec<L> = (0..4).map(|_| L::on_line(&p, p.line(), &pool)).collect();
@@ -86,7 +86,7 @@ fn nests<L: RawLock<Native>>() {
 }
 
 /// Transfers between accounts, each under two locks named in the caller's order.
-fn pairs<L: RawLock<Native> + Sync + Send>(cpus: usize, rounds: usize)
+fn pairs<L: MakeLock<Native> + Sync + Send>(cpus: usize, rounds: usize)
 where
     L::Pool: Sync + Send,
 {
@@ -114,7 +114,7 @@ where
 }
 
 /// A thing that moves between two locks while others lock wherever it is.
-fn moves<L: RawLock<Native> + Sync>(cpus: usize, rounds: usize) {
+fn moves<L: MakeLock<Native> + Sync>(cpus: usize, rounds: usize) {
     let p = cpu(0);
     let locks: Vec<L> = (0..2).map(|_| L::new(&p, cpus)).collect();
     let place = p.word(p.line(), 0);

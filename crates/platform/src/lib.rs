@@ -15,14 +15,23 @@
 //! * a closure given to [`Platform::read`] or [`Platform::write`] calls no platform operation: no borrow is ever
 //!   held across a point where another CPU may run;
 //! * private work is reported with [`Platform::charge`]; it costs virtual time in the simulator and nothing elsewhere.
+//!
+//! The contract itself needs no operating system: without the feature `std` (on by default) the crate is `no_std`, and
+//! [`bare`] is the one world it brings.
+
+#![cfg_attr(not(feature = "std"), no_std)]
 
 pub mod account;
+pub mod bare;
+pub mod lock_event;
+#[cfg(feature = "std")]
 pub mod native;
 
-use std::fmt;
-pub use std::sync::atomic::Ordering;
+use core::fmt;
+pub use core::sync::atomic::Ordering;
 
 pub use account::{Account, Work};
+pub use lock_event::LockEvent;
 
 /// A point in time, in nanoseconds since the start of the run.
 pub type Time = u64;
@@ -85,7 +94,7 @@ pub struct Line(pub u32);
 #[derive(Debug, Default)]
 pub struct Padded<T>(pub T);
 
-impl<T> std::ops::Deref for Padded<T> {
+impl<T> core::ops::Deref for Padded<T> {
     type Target = T;
     #[inline]
     fn deref(&self) -> &T {
@@ -125,7 +134,7 @@ pub trait Platform {
     /// Relaxed stores to words of one line.
     #[inline]
     fn store_many<const N: usize>(&self, words: [&Self::Word; N], values: [u64; N]) {
-        std::iter::zip(words, values).for_each(|(w, v)| self.store(w, v, Ordering::Relaxed));
+        core::iter::zip(words, values).for_each(|(w, v)| self.store(w, v, Ordering::Relaxed));
     }
     /// Atomic exchange; returns the old value.
     fn swap(&self, w: &Self::Word, value: u64, order: Ordering) -> u64;
@@ -163,6 +172,23 @@ pub trait Platform {
     /// Wake whoever is halted on `w`. The caller changed `w` before; a kick that precedes the halt is not lost,
     /// because the halter compares the value.
     fn kick(&self, w: &Self::Word, target: CpuId);
+    /// Is `cpu` known not to be running: a vCPU that its hypervisor took off its CPU (`vcpu_is_preempted`)? A hint that
+    /// may be out of date at once. False where the world has no such signal.
+    #[inline]
+    fn preempted(&self, cpu: CpuId) -> bool {
+        let _ = cpu;
+        false
+    }
+    /// The caller holds no lock and nobody waits for it: if it must lose its CPU soon, now is a good moment. A world in
+    /// which CPUs can be taken away may give this one up here; elsewhere nothing happens.
+    #[inline]
+    fn yield_point(&self) {}
+    /// Something that a lock statistic counts happened, `n` times (for latencies: took `n` ns). Costs nothing where
+    /// nobody counts.
+    #[inline]
+    fn lock_event(&self, event: LockEvent, n: u64) {
+        let _ = (event, n);
+    }
 
     /// Look at guarded data.
     ///

@@ -1,9 +1,18 @@
 //! The real world: OS threads play CPUs, words are atomics, a halt is a futex wait.
+//!
+//! Two handles for two uses. [`Native`] is made for a known number of threads that play CPUs `0..n` (tests, the native
+//! scheduler). [`Threads`] is for locks that any thread may take without a handle of its own: a thread's number is given
+//! to it at its first use and freed when it ends.
 
+use crate::bare::{SharedCell, atomic_words};
 use crate::{CpuId, Line, Nanos, Ordering, Platform, Time};
-use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicU64, fence};
 use std::time::{Duration, Instant};
+
+mod slot;
+mod threads;
+
+pub use threads::Threads;
 
 /// One OS thread's handle. Create one per thread, with distinct CPU numbers.
 #[derive(Clone, Debug)]
@@ -20,12 +29,7 @@ impl Native {
 }
 
 /// Data guarded by a protocol outside the type system.
-#[derive(Debug)]
-pub struct NativeCell<T>(UnsafeCell<T>);
-
-// SAFETY: access goes through `Platform::read` and `write`, whose contracts demand exclusion by the guarding protocol;
-// the value itself may move between threads.
-unsafe impl<T: Send> Sync for NativeCell<T> {}
+pub type NativeCell<T> = SharedCell<T>;
 
 /// Spin-loop hints between two looks at the clock while a budgeted wait spins.
 const SPINS_PER_CLOCK_READ: u32 = 64;
@@ -33,18 +37,8 @@ const SPINS_PER_CLOCK_READ: u32 = 64;
 const SPINS_BEFORE_YIELD: u32 = 1 << 12;
 
 impl Platform for Native {
-    type Word = AtomicU64;
-    type Cell<T> = NativeCell<T>;
+    atomic_words!();
 
-    fn line(&self) -> Line {
-        Line(0)
-    }
-    fn word(&self, _line: Line, init: u64) -> AtomicU64 {
-        AtomicU64::new(init)
-    }
-    fn cell<T>(&self, _line: Line, init: T) -> NativeCell<T> {
-        NativeCell(UnsafeCell::new(init))
-    }
     #[inline]
     fn cpu(&self) -> CpuId {
         self.cpu
@@ -54,92 +48,51 @@ impl Platform for Native {
         self.epoch.elapsed().as_nanos() as Time
     }
     #[inline]
-    fn load(&self, w: &AtomicU64, order: Ordering) -> u64 {
-        w.load(order)
-    }
-    #[inline]
-    fn store(&self, w: &AtomicU64, value: u64, order: Ordering) {
-        w.store(value, order);
-    }
-    #[inline]
-    fn swap(&self, w: &AtomicU64, value: u64, order: Ordering) -> u64 {
-        w.swap(value, order)
-    }
-    #[inline]
-    fn compare_exchange(
-        &self,
-        w: &AtomicU64,
-        current: u64,
-        new: u64,
-        success: Ordering,
-        failure: Ordering,
-    ) -> Result<u64, u64> {
-        w.compare_exchange(current, new, success, failure)
-    }
-    #[inline]
-    fn fetch_add(&self, w: &AtomicU64, n: u64, order: Ordering) -> u64 {
-        w.fetch_add(n, order)
-    }
-    #[inline]
-    fn fetch_or(&self, w: &AtomicU64, bits: u64, order: Ordering) -> u64 {
-        w.fetch_or(bits, order)
-    }
-    #[inline]
-    fn fetch_and(&self, w: &AtomicU64, bits: u64, order: Ordering) -> u64 {
-        w.fetch_and(bits, order)
-    }
-    #[inline]
-    fn fence(&self, order: Ordering) {
-        fence(order);
-    }
-
-    #[inline]
     fn wait_until<const N: usize>(
         &self,
         words: [&AtomicU64; N],
         budget: Option<Nanos>,
-        mut done: impl FnMut([u64; N]) -> bool,
+        done: impl FnMut([u64; N]) -> bool,
     ) -> Option<[u64; N]> {
-        let mut spins = 0u32;
-        let mut deadline = None;
-        loop {
-            let values = words.map(|w| w.load(Ordering::Acquire));
-            if done(values) {
-                return Some(values);
-            }
-            spins = spins.saturating_add(1);
-            if let Some(budget) = budget {
-                if spins.is_multiple_of(SPINS_PER_CLOCK_READ) {
-                    let now = self.now();
-                    if now >= *deadline.get_or_insert(now + budget) {
-                        return None;
-                    }
-                }
-                std::hint::spin_loop();
-            } else if spins > SPINS_BEFORE_YIELD {
-                std::thread::yield_now();
-            } else {
-                std::hint::spin_loop();
-            }
-        }
+        spin_until(words, budget, || self.now(), done)
     }
-
     fn halt(&self, w: &AtomicU64, expected: u64) {
         futex_wait(w, expected as u32, None);
     }
     fn kick(&self, w: &AtomicU64, _target: CpuId) {
         futex_wake(w, i32::MAX);
     }
+}
 
-    #[inline]
-    unsafe fn read<T, R>(&self, c: &NativeCell<T>, f: impl FnOnce(&T) -> R) -> R {
-        // SAFETY: the caller's protocol excludes writers (contract of `Platform::read`).
-        f(unsafe { &*c.0.get() })
-    }
-    #[inline]
-    unsafe fn write<T, R>(&self, c: &NativeCell<T>, f: impl FnOnce(&mut T) -> R) -> R {
-        // SAFETY: the caller's protocol excludes every other access (contract of `Platform::write`).
-        f(unsafe { &mut *c.0.get() })
+/// [`Platform::wait_until`] of both handles.
+#[inline]
+fn spin_until<const N: usize>(
+    words: [&AtomicU64; N],
+    budget: Option<Nanos>,
+    now: impl Fn() -> Time,
+    mut done: impl FnMut([u64; N]) -> bool,
+) -> Option<[u64; N]> {
+    let mut spins = 0u32;
+    let mut deadline = None;
+    loop {
+        let values = words.map(|w| w.load(Ordering::Acquire));
+        if done(values) {
+            return Some(values);
+        }
+        spins = spins.saturating_add(1);
+        if let Some(budget) = budget {
+            if spins.is_multiple_of(SPINS_PER_CLOCK_READ) {
+                let now = now();
+                if now >= *deadline.get_or_insert(now + budget) {
+                    return None;
+                }
+            }
+            std::hint::spin_loop();
+        } else if spins > SPINS_BEFORE_YIELD {
+            std::thread::yield_now();
+        } else {
+            std::hint::spin_loop();
+        }
     }
 }
 

@@ -4,10 +4,8 @@
 //! by the holder, so a relaxed load and store is enough.
 
 use crate::features::RqLockKind;
-use contend_locks::RawLock;
-use contend_locks::mcs::McsPool;
-use contend_locks::queued::Queued;
-use contend_locks::ticket::Ticket;
+use contend_locks::nodes::Link;
+use contend_locks::{MakeLock, Pool, Queued, RawLock, Ticket};
 use contend_platform::{Account, Line, Nanos, Platform, Time};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -84,7 +82,7 @@ pub struct KernelLock<P: Platform> {
 
 /// What kernel locks are made from: the nodes that queued locks share.
 pub struct LockFactory<P: Platform> {
-    pool: Arc<McsPool<P>>,
+    pool: Arc<Pool<P, Link<P>>>,
     no_nodes: Arc<()>,
     kind: RqLockKind,
 }
@@ -92,7 +90,7 @@ pub struct LockFactory<P: Platform> {
 impl<P: Platform> LockFactory<P> {
     /// A factory for a machine of `cpus` CPUs.
     pub fn new(p: &P, cpus: usize, kind: RqLockKind) -> Self {
-        LockFactory { pool: Arc::new(McsPool::new(p, cpus)), no_nodes: Arc::new(()), kind }
+        LockFactory { pool: Arc::new(Pool::new(p, cpus)), no_nodes: Arc::new(()), kind }
     }
     /// A free lock on `line` (with what it guards, or alone) whose waiters book their time to `account`.
     pub fn create(&self, p: &P, line: Line, account: Account) -> KernelLock<P> {

@@ -1,7 +1,7 @@
 //! Locks: exclusion, try_lock, two locks at once, a thing that moves between locks.
 
 use crate::Model;
-use contend_locks::{RawLock, lock_mover, lock_pair, unlock_pair};
+use contend_locks::{MakeLock, lock_mover, lock_pair, unlock_pair};
 use contend_platform::{CpuId, Ordering, Platform};
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ pub struct Guarded<P: Platform, L> {
     failed: P::Cell<u64>,
 }
 
-impl<P: Platform, L: RawLock<P> + 'static> Model<P> for Exclusion<L> {
+impl<P: Platform, L: MakeLock<P> + 'static> Model<P> for Exclusion<L> {
     type Shared = Guarded<P, L>;
 
     fn cpus(&self) -> usize {
@@ -107,7 +107,7 @@ impl<L> Clone for Pairs<L> {
     }
 }
 
-impl<P: Platform, L: RawLock<P> + 'static> Model<P> for Pairs<L> {
+impl<P: Platform, L: MakeLock<P> + 'static> Model<P> for Pairs<L> {
     type Shared = Vec<(L, P::Cell<i64>)>;
 
     fn cpus(&self) -> usize {
@@ -177,7 +177,7 @@ pub struct TwoQueues<P: Platform, L> {
     place: P::Word,
 }
 
-impl<P: Platform, L: RawLock<P> + 'static> Model<P> for Moves<L> {
+impl<P: Platform, L: MakeLock<P> + 'static> Model<P> for Moves<L> {
     type Shared = TwoQueues<P, L>;
 
     fn cpus(&self) -> usize {

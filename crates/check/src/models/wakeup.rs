@@ -6,7 +6,7 @@
 //! without order (a CPU runs it only after the CPU before has saved it).
 
 use crate::Model;
-use contend_locks::{RawLock, lock_mover};
+use contend_locks::{MakeLock, RawLock, lock_mover};
 use contend_platform::{CpuId, Ordering, Platform, TaskId};
 use contend_sched::wake_list::CallList;
 use contend_sched::wake_protocol::{
@@ -333,7 +333,7 @@ impl<P: Platform, L: RawLock<P>> World<P, L> {
     }
 }
 
-impl<P: Platform, L: RawLock<P> + 'static> Model<P> for Wakeup<L> {
+impl<P: Platform, L: MakeLock<P> + 'static> Model<P> for Wakeup<L> {
     type Shared = World<P, L>;
 
     fn cpus(&self) -> usize {

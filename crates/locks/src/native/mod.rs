@@ -1,0 +1,5 @@
+//! The locks on OS threads.
+
+pub mod nodes;
+
+pub use nodes::Global;
