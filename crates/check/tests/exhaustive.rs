@@ -5,7 +5,7 @@ use contend_check::models::lock::Exclusion;
 use contend_check::models::wake_list::{Kind, PushDrain};
 use contend_check::models::wakeup::{Path, Place, Wakeup};
 use contend_check::{Loom, LoomRun, Model};
-use contend_locks::{Mcs, Tas, Ticket};
+use contend_locks::{Mcs, Ticket, UnfairByte};
 
 fn all<M: Model<Loom>>(what: &str, model: M)
 where
@@ -29,9 +29,9 @@ where
 fn locks() {
     all("mcs, 2 CPUs, 2 rounds", Exclusion::<Mcs<Loom>>::new(2, 2));
     all("ticket, 2 CPUs, 2 rounds", Exclusion::<Ticket<Loom>>::new(2, 2));
-    all("tas, 2 CPUs, 2 rounds", Exclusion::<Tas<Loom>>::new(2, 2));
+    all("unfair byte, 2 CPUs, 2 rounds", Exclusion::<UnfairByte<Loom>>::new(2, 2));
     all("ticket, 3 CPUs", Exclusion::<Ticket<Loom>>::new(3, 1));
-    all("tas, 3 CPUs", Exclusion::<Tas<Loom>>::new(3, 1));
+    all("unfair byte, 3 CPUs", Exclusion::<UnfairByte<Loom>>::new(3, 1));
 }
 
 #[test]
@@ -45,7 +45,7 @@ fn wake_list() {
 fn wakeup() {
     for path in [Path::RemoteLock, Path::QueueOnCpu] {
         for place in [Place::Previous, Place::Waker] {
-            let model = Wakeup::<Tas<Loom>>::new(1, path, place);
+            let model = Wakeup::<UnfairByte<Loom>>::new(1, path, place);
             explore(&format!("1 waker, {path:?}, {place:?}"), LoomRun::preemptions(5), model);
         }
     }

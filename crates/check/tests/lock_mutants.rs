@@ -3,7 +3,7 @@
 use contend_check::models::lock::{Exclusion, Moves, PairOrder, Pairs, Recheck};
 use contend_check::mutate::{Check, Log, table};
 use contend_check::{FailureKind, Loom, LoomRun, Mutated, Shuttle, ShuttleRun};
-use contend_locks::{Mcs, Queued, Tas, Ticket};
+use contend_locks::{Mcs, Queued, Ticket, UnfairByte};
 
 macro_rules! mutants {
     ($($name:ident: $lock:ident, $file:literal, $expected:literal;)*) => { $(
@@ -39,7 +39,7 @@ macro_rules! mutants {
 }
 
 mutants! {
-    tas: Tas, "locks/src/tas.rs", "mutants/tas.txt";
+    unfair_byte: UnfairByte, "locks/src/unfair_byte.rs", "mutants/unfair_byte.txt";
     ticket: Ticket, "locks/src/ticket.rs", "mutants/ticket.txt";
     queued: Queued, "locks/src/queued.rs", "mutants/queued.txt";
     mcs: Mcs, "locks/src/mcs.rs", "mutants/mcs.txt";
@@ -59,6 +59,6 @@ fn pairs_as_given_deadlock() {
 fn moves_without_recheck() {
     let failure = LoomRun::preemptions(2).check(Moves::<Ticket<Loom>>::new(2, Recheck::No)).unwrap_err();
     assert_eq!(failure.kind, FailureKind::Assertion, "{failure}");
-    let failure = ShuttleRun::random(1_000).check(Moves::<Tas<Shuttle>>::new(4, Recheck::No)).unwrap_err();
+    let failure = ShuttleRun::random(1_000).check(Moves::<UnfairByte<Shuttle>>::new(4, Recheck::No)).unwrap_err();
     assert_eq!(failure.kind, FailureKind::Assertion, "{failure}");
 }

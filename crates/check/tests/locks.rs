@@ -2,7 +2,7 @@
 
 use contend_check::models::lock::{Exclusion, Moves, PairOrder, Pairs, Recheck};
 use contend_check::{Explored, Failure, Loom, LoomRun, Shuttle, ShuttleRun, run_native, run_sim};
-use contend_locks::{Mcs, Queued, Tas, Ticket};
+use contend_locks::{Mcs, Queued, Ticket, UnfairByte};
 use contend_machine::Machine;
 use contend_platform::native::Native;
 use contend_sim::world::Sim;
@@ -74,7 +74,7 @@ macro_rules! four_worlds {
 }
 
 four_worlds! {
-    tas: Tas;
+    unfair_byte: UnfairByte;
     ticket: Ticket;
     mcs: Mcs;
     queued: Queued;

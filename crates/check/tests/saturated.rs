@@ -1,7 +1,7 @@
 //! Saturated locks in the simulator against closed forms.
 
 use contend_check::{Model, Simulated, run_sim};
-use contend_locks::{MakeLock, Mcs, Tas, Ticket};
+use contend_locks::{MakeLock, Mcs, Ticket, UnfairByte};
 use contend_machine::Machine;
 use contend_platform::{Nanos, Platform, Time, Work};
 use contend_sim::world::Sim;
@@ -112,7 +112,7 @@ fn a_lone_cpu_never_contends() {
     let machine = Machine::synthetic("8c").unwrap();
     alone::<Mcs<Sim>>(&machine);
     alone::<Ticket<Sim>>(&machine);
-    alone::<Tas<Sim>>(&machine);
+    alone::<UnfairByte<Sim>>(&machine);
 }
 
 /// Locks whose waiters poll one word pay for each poller at each hand-over; MCS does not.
@@ -124,11 +124,11 @@ fn hand_over_grows_with_pollers() {
         [
             hand_over(&saturate::<Mcs<Sim>>(&machine, cpus).0),
             hand_over(&saturate::<Ticket<Sim>>(&machine, cpus).0),
-            hand_over(&saturate::<Tas<Sim>>(&machine, cpus).0),
+            hand_over(&saturate::<UnfairByte<Sim>>(&machine, cpus).0),
         ]
     };
     let (few, more, many) = (of(4), of(16), of(64));
-    println!("hand-over in ns of MCS, ticket, TAS: {few:?} with 4 CPUs, {more:?} with 16, {many:?} with 64");
+    println!("hand-over in ns of MCS, ticket, unfair byte: {few:?} with 4 CPUs, {more:?} with 16, {many:?} with 64");
     assert!((many[0] / few[0] - 1.0).abs() < 0.02, "MCS: {} and {}", few[0], many[0]);
     for lock in [1, 2] {
         assert!(more[lock] > 2.0 * few[lock], "{} and {}", few[lock], more[lock]);

@@ -4,7 +4,7 @@ use contend_check::models::wake_list::{Kind, PushDrain, PushedElsewhere};
 use contend_check::models::wakeup::{Path, Place, Wakeup};
 use contend_check::mutate::{Check, Log, table};
 use contend_check::{Loom, LoomRun, Mutated, Shuttle, ShuttleRun};
-use contend_locks::Tas;
+use contend_locks::UnfairByte;
 
 const CALL: PushDrain = PushDrain { kind: Kind::Call, pushers: 2, tasks: 2, drains: 2, flags: true };
 
@@ -29,8 +29,8 @@ fn wake_list() {
     assert!(found.trim() == include_str!("mutants/wake_list.txt").trim(), "the table has changed; found:\n{found}");
 }
 
-type OnLoom = Wakeup<Tas<Mutated<Loom>>>;
-type OnShuttle = Wakeup<Tas<Mutated<Shuttle>>>;
+type OnLoom = Wakeup<UnfairByte<Mutated<Loom>>>;
+type OnShuttle = Wakeup<UnfairByte<Mutated<Shuttle>>>;
 
 #[test]
 fn wake_protocol() {

@@ -6,7 +6,7 @@
 //!
 //! | file | state | hand-over |
 //! |---|---|---|
-//! | [`tas`] | one bit | to anybody; all waiters poll the one word |
+//! | [`unfair_byte`] | one bit | to anybody; all waiters poll the one word |
 //! | [`ticket`] | (owner, waiters) in one word | first come, first served; all waiters poll the one word |
 //! | [`queued`] | (tail, pending, locked) and a queue of nodes | first come, first served; one waiter polls the word, the others lines of their own |
 //! | [`mcs`] | tail word and a queue of nodes | first come, first served; each waiter polls a line of its own |
@@ -25,15 +25,15 @@ pub mod native;
 pub mod nodes;
 pub mod order;
 pub mod queued;
-pub mod tas;
 pub mod ticket;
+pub mod unfair_byte;
 
 pub use mcs::{Mcs, McsPool};
 pub use nodes::{NODES_PER_CPU, NodeId, Nodes, Pool, QueueNode};
 pub use order::{PairGuarded, lock_mover, lock_pair, unlock_pair};
 pub use queued::Queued;
-pub use tas::Tas;
 pub use ticket::Ticket;
+pub use unfair_byte::UnfairByte;
 
 use alloc::sync::Arc;
 use contend_platform::{Line, Platform};

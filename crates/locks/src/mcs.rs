@@ -153,7 +153,9 @@ impl<P: Platform> RawLock<P> for Mcs<P> {
         // Acquire, with the successor's release: my store to its `locked` comes after its own.
         let next = match NodeId::from_link(p.load(&node.next, Ordering::Acquire)) {
             Some(next) => next,
-            None if p.compare_exchange(&self.tail, id.link(), 0, Ordering::Release, Ordering::Relaxed).is_ok() => return,
+            None if p.compare_exchange(&self.tail, id.link(), 0, Ordering::Release, Ordering::Relaxed).is_ok() => {
+                return;
+            }
             None => node.successor(p),
         };
         p.store(&self.pool.get(next).locked, 1, Ordering::Release);

@@ -1,6 +1,6 @@
 //! Every lock, on OS threads: mutual exclusion with fewer and with more threads than cores, try_lock, nesting.
 
-use contend_locks::{MakeLock, Mcs, McsPool, Queued, RawLock, Tas, Ticket, lock_mover, lock_pair, unlock_pair};
+use contend_locks::{MakeLock, Mcs, McsPool, Queued, RawLock, Ticket, UnfairByte, lock_mover, lock_pair, unlock_pair};
 use contend_platform::native::{Native, NativeCell};
 use contend_platform::{CpuId, Ordering, Platform};
 use std::sync::Arc;
@@ -174,7 +174,7 @@ macro_rules! conformance {
 }
 
 conformance! {
-    tas: Tas<Native>;
+    unfair_byte: UnfairByte<Native>;
     ticket: Ticket<Native>;
     mcs: Mcs<Native>;
     queued: Queued<Native>;

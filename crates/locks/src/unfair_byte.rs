@@ -1,4 +1,4 @@
-//! The unfair byte lock: test, then test-and-set.
+//! The unfair byte lock: test, then test-and-set. What a guest kernel uses where its hypervisor offers no kick.
 //!
 //! State: the word is `0` free, `1` held.
 //!
@@ -15,19 +15,19 @@ use crate::{MakeLock, RawLock};
 use alloc::sync::Arc;
 use contend_platform::{Line, Ordering, Platform};
 
-/// Test-and-test-and-set lock.
-pub struct Tas<P: Platform> {
+/// Unfair byte lock; elsewhere called test-and-test-and-set.
+pub struct UnfairByte<P: Platform> {
     held: P::Word,
 }
 
-impl<P: Platform> Tas<P> {
+impl<P: Platform> UnfairByte<P> {
     /// A free lock on `line`.
     pub fn on(p: &P, line: Line) -> Self {
-        Tas { held: p.word(line, 0) }
+        UnfairByte { held: p.word(line, 0) }
     }
 }
 
-impl<P: Platform> RawLock<P> for Tas<P> {
+impl<P: Platform> RawLock<P> for UnfairByte<P> {
     #[inline]
     fn lock_with(&self, p: &P, waits: impl FnOnce()) -> bool {
         let mut waits = Some(waits);
@@ -52,12 +52,12 @@ impl<P: Platform> RawLock<P> for Tas<P> {
     }
 }
 
-impl<P: Platform> MakeLock<P> for Tas<P> {
+impl<P: Platform> MakeLock<P> for UnfairByte<P> {
     type Pool = ();
 
     fn pool(_p: &P, _nr_cpus: usize) {}
 
     fn on_line(p: &P, line: Line, _pool: &Arc<()>) -> Self {
-        Tas::on(p, line)
+        UnfairByte::on(p, line)
     }
 }
