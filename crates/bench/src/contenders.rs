@@ -1,0 +1,137 @@
+//! The locks of the benchmark, ours and others', behind one small trait.
+
+use contend_locks::{MakeLock, Ticket, UnfairByte};
+use contend_platform::native::Threads;
+use std::cell::UnsafeCell;
+
+/// A lock to measure.
+pub trait Contender: Default + Sync {
+    /// Run `f` with the lock held.
+    fn with<R>(&self, f: impl FnOnce() -> R) -> R;
+}
+
+/// Something to do with a contender whose type is chosen by name.
+pub trait Visitor {
+    /// What comes of it.
+    type Out;
+    /// Do it.
+    fn visit<C: Contender>(self) -> Self::Out;
+}
+
+macro_rules! contenders {
+    ($( $(#[doc = $doc:literal])* $name:literal = $lock:ty, $ours:literal; )*) => {
+        /// The names, in the order of tables.
+        pub const NAMES: &[&str] = &[$($name,)*];
+
+        /// What a lock is, in a line.
+        pub fn describe(name: &str) -> Option<&'static str> {
+            match name { $( $name => Some(concat!($($doc),*).trim_ascii()), )* _ => None }
+        }
+
+        /// Is it one of this project's (and so can be simulated)?
+        pub fn is_ours(name: &str) -> bool {
+            match name { $( $name => $ours, )* _ => false }
+        }
+
+        /// Call `visitor` with the lock of that name; `None` if there is none.
+        pub fn dispatch<V: Visitor>(name: &str, visitor: V) -> Option<V::Out> {
+            match name { $( $name => Some(visitor.visit::<$lock>()), )* _ => None }
+        }
+    };
+}
+
+contenders! {
+    /// std::sync::Mutex: futex, three states
+    "std" = std::sync::Mutex<()>, false;
+    /// parking_lot 0.13: parking lot, fair unlock every 0.5 ms or so
+    "parking_lot" = parking_lot::Mutex<()>, false;
+    /// usync 0.2: word-sized queue lock
+    "usync" = usync::Mutex<()>, false;
+    /// PTHREAD_MUTEX_ADAPTIVE_NP of the C library
+    "pthread-adaptive" = PthreadAdaptive, false;
+    /// spin 0.12: test and set
+    "spin" = spin::Mutex<()>, false;
+    /// unfair byte lock: test and set
+    "unfair-byte" = Ours<UnfairByte<Threads>>, true;
+    /// ticket lock
+    "ticket" = Ours<Ticket<Threads>>, true;
+}
+
+impl Contender for std::sync::Mutex<()> {
+    #[inline]
+    fn with<R>(&self, f: impl FnOnce() -> R) -> R {
+        let _guard = self.lock().expect("critical sections do not panic");
+        f()
+    }
+}
+
+macro_rules! by_guard {
+    ($($lock:ty,)*) => { $(
+        impl Contender for $lock {
+            #[inline]
+            fn with<R>(&self, f: impl FnOnce() -> R) -> R {
+                let _guard = self.lock();
+                f()
+            }
+        }
+    )* };
+}
+by_guard! { parking_lot::Mutex<()>, usync::Mutex<()>, spin::Mutex<()>, }
+
+/// One of ours, through its algorithm.
+pub struct Ours<L>(L);
+
+impl<L: MakeLock<Threads>> Default for Ours<L> {
+    fn default() -> Self {
+        Ours(L::new(&Threads, 0))
+    }
+}
+
+impl<L: MakeLock<Threads> + Sync> Contender for Ours<L> {
+    #[inline]
+    fn with<R>(&self, f: impl FnOnce() -> R) -> R {
+        self.0.lock(&Threads);
+        let result = f();
+        self.0.unlock(&Threads);
+        result
+    }
+}
+
+/// The C library's adaptive mutex.
+pub struct PthreadAdaptive(Box<UnsafeCell<libc::pthread_mutex_t>>);
+
+// SAFETY: a pthread mutex is made to be used by several threads; it is boxed, so it does not move while they do.
+unsafe impl Sync for PthreadAdaptive {}
+// SAFETY: as above; it is free whenever it can be moved.
+unsafe impl Send for PthreadAdaptive {}
+
+impl Default for PthreadAdaptive {
+    fn default() -> Self {
+        #[cfg(all(target_os = "linux", target_env = "gnu"))]
+        let initial = libc::PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP;
+        #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+        let initial = libc::PTHREAD_MUTEX_INITIALIZER;
+        PthreadAdaptive(Box::new(UnsafeCell::new(initial)))
+    }
+}
+
+impl Contender for PthreadAdaptive {
+    #[inline]
+    fn with<R>(&self, f: impl FnOnce() -> R) -> R {
+        // SAFETY: the mutex was initialised statically and does not move.
+        let error = unsafe { libc::pthread_mutex_lock(self.0.get()) };
+        assert_eq!(error, 0, "pthread_mutex_lock");
+        let result = f();
+        // SAFETY: as above; this thread holds it.
+        let error = unsafe { libc::pthread_mutex_unlock(self.0.get()) };
+        assert_eq!(error, 0, "pthread_mutex_unlock");
+        result
+    }
+}
+
+impl Drop for PthreadAdaptive {
+    fn drop(&mut self) {
+        // SAFETY: nobody holds it or waits for it: `&mut self`.
+        unsafe { libc::pthread_mutex_destroy(self.0.get()) };
+    }
+}

@@ -1,0 +1,16 @@
+//! The lock benchmark: N threads on one lock, each in a loop of lock, critical section, unlock, think.
+//!
+//! | module | |
+//! |---|---|
+//! | [`load`] | what the threads do: numbers only |
+//! | [`row`] | what came of it: throughput, fairness, waits |
+//! | [`contenders`] | the locks, ours and others', behind one small trait |
+//! | [`native`] | the loop on OS threads |
+
+pub mod contenders;
+pub mod load;
+pub mod native;
+pub mod row;
+
+pub use load::{Load, LoadError};
+pub use row::Row;

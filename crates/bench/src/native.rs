@@ -1,0 +1,194 @@
+//! The loop on OS threads.
+//!
+//! A wait is timed with the processor's clock around `lock` (two reads an acquisition, the same for every lock). Work is a
+//! chain of multiplications whose speed is measured once: CPU time, not wall time. The critical section also writes two
+//! lines of shared data.
+
+use crate::contenders::{self, Contender, Visitor};
+use crate::row::{Row, waits};
+use crate::{Load, LoadError};
+use hdrhistogram::Histogram;
+use quanta::Clock;
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+use std::cell::UnsafeCell;
+use std::hint::black_box;
+use std::sync::{Barrier, OnceLock};
+use std::time::{Duration, Instant};
+
+/// Run lock `name` under `load` once.
+///
+/// # Errors
+/// The load makes no sense, or there is no such lock.
+pub fn run(name: &str, load: &Load, repeat: u32) -> Result<Row, LoadError> {
+    load.check()?;
+    contenders::dispatch(name, Run { name, load, repeat })
+        .ok_or_else(|| LoadError::Lock(name.into(), contenders::NAMES.join(", ")))
+}
+
+/// Run a lock that is not in the list.
+///
+/// # Errors
+/// The load makes no sense.
+pub fn run_type<C: Contender>(name: &str, load: &Load, repeat: u32) -> Result<Row, LoadError> {
+    load.check()?;
+    Ok(Run { name, load, repeat }.visit::<C>())
+}
+
+struct Run<'a> {
+    name: &'a str,
+    load: &'a Load,
+    repeat: u32,
+}
+
+/// What the lock guards, beside it as in most programs.
+#[derive(Default)]
+#[repr(align(128))]
+struct Guarded<C> {
+    lock: C,
+    data: UnsafeCell<[u64; 16]>,
+}
+
+// SAFETY: `data` is touched with the lock held only.
+unsafe impl<C: Sync> Sync for Guarded<C> {}
+
+impl<C> Guarded<C> {
+    /// The data.
+    ///
+    /// # Safety
+    /// The lock is held, or nobody else is there; the caller has no other reference to the data.
+    #[expect(clippy::mut_from_ref, reason = "the lock makes it exclusive")]
+    unsafe fn data(&self) -> &mut [u64; 16] {
+        // SAFETY: passed on from the caller.
+        unsafe { &mut *self.data.get() }
+    }
+}
+
+/// Work that takes `1 / rounds_per_ns()` ns a round.
+#[inline]
+fn work(rounds: u64) {
+    let mut x = rounds | 1;
+    for _ in 0..rounds {
+        x = black_box(x.wrapping_mul(0x2545_f491_4f6c_dd1d));
+    }
+}
+
+/// Measured once a process: the fastest of several tries, so that a busy machine does not count.
+fn rounds_per_ns() -> f64 {
+    static MEASURED: OnceLock<f64> = OnceLock::new();
+    const ROUNDS: u64 = 200_000;
+    *MEASURED.get_or_init(|| {
+        let once = || {
+            let start = Instant::now();
+            work(ROUNDS);
+            start.elapsed().as_secs_f64() * 1e9
+        };
+        ROUNDS as f64 / (0..20).map(|_| once()).fold(f64::INFINITY, f64::min)
+    })
+}
+
+struct Thread {
+    count: u64,
+    /// In ticks of the clock.
+    waits: Histogram<u64>,
+    cpu_s: f64,
+}
+
+/// From the moment at which all threads run to the beginning of what counts.
+const WARMUP: Duration = Duration::from_millis(20);
+
+impl Visitor for Run<'_> {
+    type Out = Row;
+
+    fn visit<C: Contender>(self) -> Row {
+        let Run { name, load, repeat } = self;
+        let rounds = |ns: u64| (ns as f64 * rounds_per_ns()).round() as u64;
+        let critical = rounds(load.critical_ns);
+        let think = (rounds(load.think_ns.0), rounds(load.think_ns.1));
+        let guarded = Guarded::<C>::default();
+        let clock = Clock::new();
+        // Begin and end of what counts, in ticks. Each thread keeps to them by itself: the main thread is one of many that
+        // want a CPU and may be late.
+        let ticks_per_ns = ticks_per_ns(&clock);
+        let window = OnceLock::new();
+        let barrier = Barrier::new((load.threads + load.hogs) as usize);
+        let start = || {
+            barrier.wait();
+            *window.get_or_init(|| {
+                let begin = clock.raw() + (WARMUP.as_nanos() as f64 * ticks_per_ns) as u64;
+                (begin, begin + (load.duration_ns as f64 * ticks_per_ns) as u64)
+            })
+        };
+        let body = |i: u32| {
+            let mut rng = Pcg64Mcg::seed_from_u64(load.seed << 32 | u64::from(i));
+            let mut mine = Thread { count: 0, waits: waits(), cpu_s: 0.0 };
+            let (begin, end) = start();
+            let mut cpu_begin = None;
+            loop {
+                let asked = clock.raw();
+                if asked >= end {
+                    break;
+                }
+                let wait = guarded.lock.with(|| {
+                    let wait = clock.raw().saturating_sub(asked);
+                    // SAFETY: the lock is held.
+                    let data = unsafe { guarded.data() };
+                    data[0] += 1;
+                    work(critical);
+                    data[8] = data[0];
+                    wait
+                });
+                if asked >= begin {
+                    cpu_begin.get_or_insert_with(thread_cpu_s);
+                    mine.waits.saturating_record(wait);
+                    mine.count += 1;
+                }
+                work(rng.random_range(think.0..=think.1));
+            }
+            mine.cpu_s = cpu_begin.map_or(0.0, |begin| thread_cpu_s() - begin);
+            mine
+        };
+        let hog = || {
+            let (_, end) = start();
+            while clock.raw() < end {
+                work(1000);
+            }
+        };
+        let threads: Vec<Thread> = std::thread::scope(|scope| {
+            let (body, hog) = (&body, &hog);
+            let threads: Vec<_> = (0..load.threads).map(|i| scope.spawn(move || body(i))).collect();
+            (0..load.hogs).for_each(|_| drop(scope.spawn(hog)));
+            threads.into_iter().map(|t| t.join().expect("benchmark threads do not panic")).collect()
+        });
+        // SAFETY: the threads are gone.
+        let inside = unsafe { guarded.data()[0] };
+        let counts: Vec<u64> = threads.iter().map(|t| t.count).collect();
+        assert!(inside >= counts.iter().sum::<u64>(), "{name} let two threads in");
+        let mut all = waits();
+        for v in threads.iter().flat_map(|t| t.waits.iter_recorded()) {
+            all.saturating_record_n((v.value_iterated_to() as f64 / ticks_per_ns) as u64, v.count_at_value());
+        }
+        let seconds = load.duration_ns as f64 * 1e-9;
+        let cpu_share = threads.iter().map(|t| t.cpu_s).sum::<f64>() / seconds / cpus();
+        Row::new(name, load, repeat, seconds, &counts, &all, cpu_share)
+    }
+}
+
+/// Speed of the clock.
+fn ticks_per_ns(clock: &Clock) -> f64 {
+    const TICKS: u64 = 1 << 40;
+    TICKS as f64 / clock.delta_as_nanos(0, TICKS) as f64
+}
+
+/// CPU time of the calling thread so far, in s.
+fn thread_cpu_s() -> f64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the pointer is to a live timespec.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut now) };
+    now.tv_sec as f64 + now.tv_nsec as f64 * 1e-9
+}
+
+/// CPUs that this process may use.
+fn cpus() -> f64 {
+    std::thread::available_parallelism().map_or(1.0, |n| n.get() as f64)
+}
