@@ -1,4 +1,5 @@
-//! Every ordering and every wait of the locks is there for a reason: mutants, and what catches each.
+//! Every ordering and every wait of the locks is there for a reason: mutants, and what catches each. The tables are
+//! snapshots.
 
 use contend_check::models::lock::{Exclusion, Moves, PairOrder, Pairs, Recheck};
 use contend_check::mutate::{Check, Log, table};
@@ -6,7 +7,7 @@ use contend_check::{FailureKind, Loom, LoomRun, Mutated, Shuttle, ShuttleRun};
 use contend_locks::{Mcs, Queued, Ticket, UnfairByte};
 
 macro_rules! mutants {
-    ($($name:ident: $lock:ident, $file:literal, $expected:literal;)*) => { $(
+    ($($name:ident: $lock:ident, $file:literal;)*) => { $(
         #[test]
         fn $name() {
             type OnLoom = $lock<Mutated<Loom>>;
@@ -32,17 +33,16 @@ macro_rules! mutants {
                         .check_as(Exclusion::<OnShuttle>::new(4, 2), move |p| Mutated::new(p, m.clone()))
                 }),
             ];
-            let found = table($file, &log, checks);
-            assert!(found.trim() == include_str!($expected).trim(), "the table has changed; found:\n{found}");
+            insta::assert_snapshot!(table($file, &log, checks));
         }
     )* };
 }
 
 mutants! {
-    unfair_byte: UnfairByte, "locks/src/unfair_byte.rs", "mutants/unfair_byte.txt";
-    ticket: Ticket, "locks/src/ticket.rs", "mutants/ticket.txt";
-    queued: Queued, "locks/src/queued.rs", "mutants/queued.txt";
-    mcs: Mcs, "locks/src/mcs.rs", "mutants/mcs.txt";
+    unfair_byte: UnfairByte, "locks/src/unfair_byte.rs";
+    ticket: Ticket, "locks/src/ticket.rs";
+    queued: Queued, "locks/src/queued.rs";
+    mcs: Mcs, "locks/src/mcs.rs";
 }
 
 /// Taking two locks in the order of the arguments closes a cycle of waits.

@@ -25,8 +25,7 @@ fn wake_list() {
             LoomRun::preemptions(2).check_as(PushedElsewhere { kind: Kind::Call }, move |p| Mutated::new(p, m.clone()))
         }),
     ];
-    let found = table("sched/src/wake_list.rs", &log, checks);
-    assert!(found.trim() == include_str!("mutants/wake_list.txt").trim(), "the table has changed; found:\n{found}");
+    insta::assert_snapshot!(table("sched/src/wake_list.rs", &log, checks));
 }
 
 type OnLoom = Wakeup<UnfairByte<Mutated<Loom>>>;
@@ -70,6 +69,5 @@ fn wake_protocol() {
             ShuttleRun::random(500).check_as(model, move |p| Mutated::new(p, m.clone()))
         }),
     ];
-    let found = table("sched/src/wake_protocol.rs", &log, checks);
-    assert!(found.trim() == include_str!("mutants/wake_protocol.txt").trim(), "the table has changed; found:\n{found}");
+    insta::assert_snapshot!(table("sched/src/wake_protocol.rs", &log, checks));
 }
