@@ -27,6 +27,7 @@ MECHANISMS = {
     "(features wake_path, rq_lock)",
     "spin_lock_wait": "waiting for the kernel's other spinlocks: pipes, sockets, futex buckets",
     "on_cpu_wait": "wakers waiting until the wakee's old CPU has switched away from it (feature wake_path)",
+    "user_spin_wait": "threads spinning in user mode at locks of their own, whose holder or next owner may lack a CPU",
     "idle": "nothing to run",
 }
 """What each account of the ledger is."""

@@ -45,6 +45,8 @@ named! {
         SpinLock = "spin_lock_wait",
         /// Waiting until the wakee's old CPU has switched away from it (`on_cpu`).
         OnCpu = "on_cpu_wait",
+        /// Tasks' spinning in user mode, at locks of their own.
+        UserSpin = "user_spin_wait",
         /// Nothing to run.
         Idle = "idle",
     }

@@ -315,7 +315,9 @@ impl<L: Policy> Host<L> {
         let sim = Sim::new(Rc::clone(&engine), trace.clone().map(|t| t as Rc<dyn TraceHook>));
         let kernel = Rc::new(Kernel::new(&sim, topo, features, policy, tick));
         let horizon = workload.horizon.unwrap_or(NEVER).min(limits.horizon);
-        let os = Rc::new(Os::new(&sim, &kernel, &mut workload, seed, limits.warmup));
+        let threads = workload.threads.take().map_or_else(Vec::new, |make| engine.set_up(make));
+        let threads = threads.into_iter().map(|t| t.make(&engine)).collect::<std::io::Result<_>>()?;
+        let os = Rc::new(Os::new(&sim, &kernel, &mut workload, threads, seed, limits.warmup));
         if let Some(t) = &trace {
             *t.os.borrow_mut() = Some(Rc::clone(&os));
         }
@@ -349,8 +351,8 @@ impl<L: Policy> Host<L> {
     }
 
     fn run_to_end(&mut self, progress: Progress<'_>) -> Outcome {
-        // Dispatches and time when a task last got a CPU, for livelocks.
-        let mut seen = (0, 0);
+        // Dispatches, tasks' CPU time and the time when a task last ran, for livelocks.
+        let mut seen = (0, 0, 0);
         // Looking for stalls walks the task table: do it rarely.
         let mut next_look = self.limits.stall / 4;
         loop {
@@ -375,15 +377,20 @@ impl<L: Policy> Host<L> {
             }
             if now >= next_look {
                 next_look = now + self.limits.stall / 4;
+                // Threads that spin do so while ticks go on: the engine alone cannot tell.
+                if self.os.stuck(now, self.limits.stall / 2) {
+                    return Outcome::Deadlock(self.who_waits());
+                }
                 if let Some(stalled) = self.stalled(now) {
                     return Outcome::Stall(stalled);
                 }
             }
             // Nobody was given a CPU and nobody computes: all that happens is the kernel's own.
-            if dispatches != seen.0 || self.engine.user_running() {
-                seen = (dispatches, now);
-            } else if now - seen.1 > self.limits.stall {
-                return Outcome::Livelock(now - seen.1);
+            let ran = self.engine.task_time();
+            if (dispatches, ran) != (seen.0, seen.1) {
+                seen = (dispatches, ran, now);
+            } else if now - seen.2 > self.limits.stall {
+                return Outcome::Livelock(now - seen.2);
             }
         }
     }

@@ -1,8 +1,10 @@
 //! The engine: virtual time, cache lines, interrupts, ledger, and a small kernel over it.
+pub mod crew;
 pub mod engine;
 pub mod host;
 pub mod lines;
 pub mod os;
 pub mod program;
 pub mod queue;
+pub mod thread;
 pub mod world;

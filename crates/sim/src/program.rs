@@ -5,6 +5,7 @@
 //! (`docs/internals/engine.md` says why). A [`Workload`] is the tasks that exist at the start, the kernel objects they
 //! share, and when the run is over.
 
+use crate::thread::Threads;
 use contend_platform::{CpuId, Nanos, TaskId, Time};
 use fixedbitset::FixedBitSet;
 use rand_pcg::Pcg64Mcg;
@@ -171,6 +172,8 @@ pub struct Workload {
     pub objects: Vec<Object>,
     /// Tasks that exist at time 0, all started on CPU 0's behalf in this order.
     pub tasks: Vec<TaskSpec>,
+    /// Makes the tasks whose code has a stack. They start after the others.
+    pub threads: Option<Threads>,
     /// End of the run even if tasks live, in ns (`None`: when the last non-background task exits).
     pub horizon: Option<Time>,
 }

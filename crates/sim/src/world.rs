@@ -52,15 +52,15 @@ impl Sim {
 /// A word on a simulated line.
 #[derive(Debug)]
 pub struct SimWord {
-    value: Cell<u64>,
-    line: u32,
+    pub(crate) value: Cell<u64>,
+    pub(crate) line: u32,
 }
 
 /// Guarded data on a simulated line.
 #[derive(Debug)]
 pub struct SimCell<T> {
-    value: UnsafeCell<T>,
-    line: u32,
+    pub(crate) value: UnsafeCell<T>,
+    pub(crate) line: u32,
 }
 
 impl SimWord {

@@ -272,3 +272,10 @@ fn a_policy_that_names_a_sleeper() {
         "pick_next on cpu0 named task0, which is not runnable there (queued on None, asleep: false)",
     );
 }
+
+#[test]
+fn a_long_computation_is_no_livelock() {
+    let mut w = Workload::default();
+    w.task(hog("long", 50_000 * MS));
+    check(&end(w), "finished", "");
+}

@@ -1,6 +1,6 @@
 //! What runs: user work at the core's speed, idling, and the switch between tasks.
 
-use super::{Cpu, Engine, FULL_SPEED, Mode, TaskWork};
+use super::{Cpu, Engine, FULL_SPEED, Mode, STACKFUL, TaskWork};
 use crate::queue::{key, key_time};
 use contend_platform::{Account, CpuId, Nanos, TaskId, Work};
 
@@ -29,10 +29,11 @@ impl Engine {
             return false;
         }
         let work = self.task_work.borrow()[task.index()];
-        if work.refill > 0 {
-            let left = self.run_stretch(work.refill, Account::ColdCache);
-            self.task_work.borrow_mut()[task.index()].refill = left;
-            if left > 0 {
+        if work.first > 0 {
+            if work.first & STACKFUL != 0 {
+                return self.run_thread(task, work);
+            }
+            if !self.run_refill(task, work) {
                 return false;
             }
         }
@@ -44,9 +45,16 @@ impl Engine {
         left == 0
     }
 
+    /// Refill cold caches; done?
+    pub(super) fn run_refill(&self, task: TaskId, work: TaskWork) -> bool {
+        let left = self.run_stretch(work.first & !STACKFUL, Account::ColdCache);
+        self.task_work.borrow_mut()[task.index()].first = work.first & STACKFUL | left;
+        left == 0
+    }
+
     /// Run `work` (1/1024 ns), interruptible; returns what is left.
     #[inline]
-    fn run_stretch(&self, work: u64, account: Account) -> u64 {
+    pub(super) fn run_stretch(&self, work: u64, account: Account) -> u64 {
         let cpu = self.current.get();
         let c = self.cpu(cpu);
         if c.irq_at.get() <= self.now.get() {
@@ -166,7 +174,8 @@ impl Engine {
         if from != cpu.0 && from != u16::MAX && t.working_set_kib > 0 {
             let d = self.topology().distance(CpuId(from), cpu);
             let kib = t.working_set_kib.min(self.costs.refill_max_kib[d]);
-            t.refill = self.costs.refill[d] * u64::from(kib) * FULL_SPEED;
+            let refill = self.costs.refill[d] * u64::from(kib) * FULL_SPEED;
+            t.first = t.first & STACKFUL | refill;
         }
     }
 }

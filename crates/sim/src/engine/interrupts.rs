@@ -30,7 +30,7 @@ impl Engine {
             return;
         }
         c.irq_at.set(at);
-        if matches!(c.mode.get(), Mode::User | Mode::Idle) {
+        if matches!(c.mode.get(), Mode::User | Mode::Spinning | Mode::Idle) {
             let k = self.queue.borrow().get(cpu);
             let now = self.now.get();
             self.set_key(cpu, k.min(key(at.max(now), cpu)));
@@ -100,6 +100,7 @@ impl Engine {
     }
 
     /// Wake `task` at `at` from the running CPU's timer interrupt.
+    #[inline]
     pub fn arm_timer(&self, at: Time, task: TaskId) {
         let cpu = self.current.get();
         let seq = self.seq.get();

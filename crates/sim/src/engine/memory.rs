@@ -57,6 +57,7 @@ impl Engine {
         }
     }
 
+    #[cold]
     fn wake_watchers(&self, line: u32) {
         let list = self.lines.take_watchers(line);
         let now = self.now();
@@ -64,7 +65,7 @@ impl Engine {
             let c = self.cpu(cpu);
             match c.mode.get() {
                 // It pays its own transfer when it looks.
-                Mode::Waiting | Mode::Idle => {
+                Mode::Waiting | Mode::Spinning | Mode::Idle => {
                     let at = self.queue.borrow().get(cpu);
                     self.set_key(cpu, at.min(key(now, cpu)));
                 }

@@ -13,6 +13,7 @@ mod idle_states;
 mod interrupts;
 mod ledger;
 mod memory;
+mod user;
 
 use crate::lines::Lines;
 use crate::queue::{NO_KEY, Queue, key, key_cpu, key_time, key_within};
@@ -25,9 +26,10 @@ use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::rc::Rc;
+pub(crate) use user::Code;
 
 /// Speed is in 1/1024 of a lone thread's.
-const FULL_SPEED: u64 = 1024;
+pub(crate) const FULL_SPEED: u64 = 1024;
 /// Private work may be owed for at most this long before it is settled, in ns: an interrupt is never later by more.
 const DEBT_MAX: Nanos = 1000;
 /// A CPU runs on in place for at most this long in virtual time, so that the caller of [`Engine::run`] can look around.
@@ -46,6 +48,8 @@ pub enum Mode {
     Waiting,
     /// User code, interruptible.
     User,
+    /// User code that spins on lines, interruptible.
+    Spinning,
     /// Nothing to do, interruptible.
     Idle,
 }
@@ -162,6 +166,10 @@ pub struct Engine {
     pub observed: RefCell<Observed>,
     /// Per task: work left in the current operation, in 1/1024 ns.
     task_work: RefCell<Vec<TaskWork>>,
+    /// Code of the threads that do not run at the moment, by task.
+    codes: RefCell<Vec<Option<Code>>>,
+    /// The run has ended: nobody suspends any more.
+    over: Cell<bool>,
 }
 
 /// The user-side state of a task that the engine needs.
@@ -169,20 +177,35 @@ pub struct Engine {
 struct TaskWork {
     left: u64,
     account: Account,
-    /// Refill of cold caches that comes first, in 1/1024 ns.
-    refill: u64,
+    /// Refill of cold caches that comes first, in 1/1024 ns; plus [`STACKFUL`].
+    first: u64,
     working_set_kib: u32,
     last_cpu: u16,
 }
 
+/// Flag in [`TaskWork::first`]: after all that, code with a stack of its own goes on. With the refill, so that tasks without
+/// either are asked once.
+const STACKFUL: u64 = 1 << 63;
+
 impl TaskWork {
     fn new(working_set_kib: u32) -> Self {
-        TaskWork { left: 0, account: Account::User, refill: 0, working_set_kib, last_cpu: u16::MAX }
+        TaskWork { left: 0, account: Account::User, first: 0, working_set_kib, last_cpu: u16::MAX }
     }
 }
 
-/// The coroutines of a run; dropped (and unwound) with it.
-pub struct Stacks(Vec<Coroutine<(), (), (), DefaultStack>>);
+/// The coroutines of a run: its CPUs', and its threads' in the engine. Dropped (and unwound) with it.
+pub struct Stacks {
+    cpus: Vec<Coroutine<(), (), (), DefaultStack>>,
+    engine: Rc<Engine>,
+}
+
+impl Drop for Stacks {
+    fn drop(&mut self) {
+        self.engine.end();
+        self.cpus.clear();
+        self.engine.drop_codes();
+    }
+}
 
 impl Engine {
     /// A machine at time 0 with all CPUs idle and no lines.
@@ -229,6 +252,8 @@ impl Engine {
             ipis: Cell::new(0),
             interrupts: Cell::new(0),
             task_work: RefCell::default(),
+            codes: RefCell::default(),
+            over: Cell::new(false),
             dispatches: Cell::new(0),
             trace_hash: Cell::new(0),
             observed: RefCell::new(Observed::new(machine.topology.nr_distances())),
@@ -260,7 +285,7 @@ impl Engine {
             self.queue.borrow_mut().set(cpu, key(0, cpu));
             self.cpus[i].mode.set(Mode::Kernel);
         }
-        Ok(Stacks(stacks))
+        Ok(Stacks { cpus: stacks, engine: Rc::clone(self) })
     }
 
     /// Run until `horizon`, until nothing is left, until asked to stop, or for `budget` events.
@@ -292,7 +317,7 @@ impl Engine {
             let next = self.queue.borrow().others(cpu);
             self.limit.set(next.min(cap));
             self.prefetch(key_cpu(next));
-            match stacks.0[cpu.index()].resume(()) {
+            match stacks.cpus[cpu.index()].resume(()) {
                 CoroutineResult::Yield(()) => {}
                 CoroutineResult::Return(()) => {
                     self.cpus[cpu.index()].mode.set(Mode::Kernel);
@@ -348,9 +373,16 @@ impl Engine {
         self.now.get()
     }
 
-    /// Does some CPU run user code?
-    pub fn user_running(&self) -> bool {
-        self.cpus.iter().any(|c| c.mode.get() == Mode::User)
+    /// CPU time that tasks have had so far in user mode and system calls, over all CPUs, in ns.
+    pub fn task_time(&self) -> Nanos {
+        let accounts = [Account::User, Account::Syscall, Account::ColdCache, Account::UserSpin];
+        let now = self.now.get();
+        let of = |c: &Cpu| {
+            let booked = accounts.iter().map(|a| c.ledger[*a as usize].get()).sum::<Nanos>();
+            let running = accounts.contains(&c.account.get());
+            booked + if running { now.saturating_sub(c.since.get()) } else { 0 }
+        };
+        self.cpus.iter().map(of).sum()
     }
 
     /// Counters so far.
@@ -380,7 +412,8 @@ impl Engine {
         let yielder = c.yielder.get();
         c.stack_top.set((&raw const yielder).cast());
         // SAFETY: `yielder` was stored by this CPU's coroutine when it started and lives on its stack until the coroutine
-        // ends; `current` is `cpu`, so this code runs inside that very coroutine, which is what `suspend` requires.
+        // ends; `current` is `cpu`, so this code runs inside that very coroutine, or in that of a thread which it has
+        // resumed and which has not yielded: `suspend` requires that the coroutine runs, and stops the whole chain.
         unsafe { (*yielder).suspend(()) };
         debug_assert_eq!(self.current.get(), cpu);
         c.mode.set(Mode::Running);

@@ -8,21 +8,26 @@
 mod futex;
 mod object;
 mod pipe;
+mod threads;
+mod word_futex;
 
 pub use object::ObjectReport;
 
 use crate::program::{Cx, Metrics, ObjId, Op, Program, TaskSpec, Workload};
+use crate::thread::{Ready, State};
 use crate::world::Sim;
 use contend_platform::{Account, Nanos, Platform, TaskId, Time, Work};
 use contend_sched::cpuset::Affinity;
 use contend_sched::kernel::{Kernel, SyscallEnd, Syscalls};
 use contend_sched::policy::Policy;
 use contend_sched::task::{RunStats, WakeStats, state};
+use fixedbitset::FixedBitSet;
 use object::Object;
 use rand::SeedableRng;
 use rand_pcg::Pcg64Mcg;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 /// What is left to do of a system call.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -45,12 +50,23 @@ enum Pending {
     Sem(ObjId),
     /// Wait for a futex wake-up.
     Futex(ObjId),
+    /// Wait for a wake-up of the word that the thread halts on.
+    WordFutex,
+}
+
+/// What a task runs.
+enum Code {
+    /// A stackless program.
+    Program(Box<dyn Program>),
+    /// A thread; the engine has its stack.
+    Thread(Rc<State>),
 }
 
 /// A task as the kernel around the scheduler knows it.
 struct OsTask {
     name: String,
     program: Option<Box<dyn Program>>,
+    thread: Option<Rc<State>>,
     rng: Pcg64Mcg,
     pending: Pending,
     /// Woken from the futex-like object it queued at.
@@ -59,6 +75,16 @@ struct OsTask {
     nice: i8,
     started: Time,
     alive: bool,
+}
+
+/// A task to be, whatever its code.
+struct Birth {
+    name: String,
+    code: Code,
+    nice: i8,
+    affinity: Option<FixedBitSet>,
+    background: bool,
+    working_set_kib: u32,
 }
 
 /// A finished or living task in the result.
@@ -137,6 +163,8 @@ pub struct Os {
     /// Samples of the programs.
     pub metrics: RefCell<MetricStore>,
     initial: RefCell<Vec<TaskSpec>>,
+    threads: RefCell<Vec<Ready>>,
+    buckets: word_futex::Buckets,
 }
 
 /// Most exited tasks whose reports are kept.
@@ -144,10 +172,18 @@ const REPORT_MAX: usize = 1 << 20;
 
 impl Os {
     /// A kernel for `workload`; its tasks start when CPU 0 calls [`Os::start`].
-    pub fn new<L: Policy>(p: &Sim, kernel: &Kernel<Sim, L>, workload: &mut Workload, seed: u64, warmup: Time) -> Self {
+    pub(crate) fn new<L: Policy>(
+        p: &Sim,
+        kernel: &Kernel<Sim, L>,
+        workload: &mut Workload,
+        threads: Vec<Ready>,
+        seed: u64,
+        warmup: Time,
+    ) -> Self {
         let objects = workload.objects.iter().map(|o| Object::new(p, kernel, o)).collect();
         let initial = std::mem::take(&mut workload.tasks);
-        let foreground = initial.iter().filter(|t| !t.background).count() as u64;
+        let foreground = initial.iter().filter(|t| !t.background).count();
+        let foreground = (foreground + threads.iter().filter(|t| !t.background).count()) as u64;
         Os {
             objects,
             tasks: RefCell::default(),
@@ -160,17 +196,23 @@ impl Os {
             warmup,
             metrics: RefCell::default(),
             initial: RefCell::new(initial),
+            threads: RefCell::new(threads),
+            buckets: word_futex::Buckets::default(),
         }
     }
 
     /// Start the tasks that exist at time 0, on the calling CPU's behalf, in order.
     pub fn start<L: Policy>(&self, kernel: &Kernel<Sim, L>, p: &Sim) {
         let initial = self.initial.take();
-        if initial.is_empty() {
+        let threads = self.threads.take();
+        if initial.is_empty() && threads.is_empty() {
             p.engine().stop();
         }
         for spec in initial {
             self.spawn(kernel, p, spec);
+        }
+        for thread in threads {
+            self.spawn_thread(kernel, p, thread);
         }
     }
 
@@ -184,9 +226,21 @@ impl Os {
     }
 
     fn spawn<L: Policy>(&self, kernel: &Kernel<Sim, L>, p: &Sim, spec: TaskSpec) {
-        let affinity = spec.affinity.map_or(Affinity::ALL, Affinity::only);
-        let task = kernel.create(p, spec.nice, affinity);
-        p.engine().create_task(task, spec.program.working_set_kib());
+        let TaskSpec { name, program, nice, affinity, background } = spec;
+        let working_set_kib = program.working_set_kib();
+        let code = Code::Program(program);
+        let task = self.create(kernel, p, Birth { name, code, nice, affinity, background, working_set_kib });
+        kernel.wake_up_new(p, task);
+    }
+
+    fn create<L: Policy>(&self, kernel: &Kernel<Sim, L>, p: &Sim, birth: Birth) -> TaskId {
+        let (program, thread) = match birth.code {
+            Code::Program(program) => (Some(program), None),
+            Code::Thread(state) => (None, Some(state)),
+        };
+        let affinity = birth.affinity.map_or(Affinity::ALL, Affinity::only);
+        let task = kernel.create(p, birth.nice, affinity);
+        p.engine().create_task(task, birth.working_set_kib);
         let id = self.created.get();
         self.created.set(id + 1);
         self.alive.set(self.alive.get() + 1);
@@ -201,18 +255,19 @@ impl Os {
             // One stream a task, whatever order tasks run in.
             let seed = u128::from(self.seed) << 64 | u128::from(id.wrapping_mul(0x9E37_79B9_7F4A_7C15));
             tasks[task.index()] = Some(OsTask {
-                name: spec.name,
-                program: Some(spec.program),
+                name: birth.name,
+                program,
+                thread,
                 rng: Pcg64Mcg::from_seed((seed | 1).to_le_bytes()),
                 pending: Pending::Nothing,
                 woken: false,
-                background: spec.background,
-                nice: spec.nice,
+                background: birth.background,
+                nice: birth.nice,
                 started: p.now(),
                 alive: true,
             });
         }
-        kernel.wake_up_new(p, task);
+        task
     }
 
     fn with<R>(&self, task: TaskId, f: impl FnOnce(&mut OsTask) -> R) -> R {
@@ -241,6 +296,8 @@ impl Os {
     }
 
     /// Begin an operation.
+    // Called once, from the hot path of every system call.
+    #[inline(always)]
     fn begin<L: Policy>(&self, kernel: &Kernel<Sim, L>, p: &Sim, task: TaskId, op: Op) -> SyscallEnd {
         if let Op::Run(ns) = op {
             p.engine().set_work(task, ns, Account::User);
@@ -314,6 +371,7 @@ impl Os {
                 self.futex_wait(kernel, p, task, c, pending)
             }
             Pending::Barrier(o, generation) => self.barrier_check(kernel, p, task, o, generation),
+            Pending::WordFutex => self.word_woken(kernel, p, task),
             Pending::Sem(o) => self.sem_wait(kernel, p, task, o),
             Pending::Futex(o) => {
                 if self.with(task, |t| t.woken) {
@@ -330,12 +388,14 @@ impl Os {
     }
 
     /// Sleep; `pending` is what is left to do. Where there is an object, its lock is held.
+    #[inline]
     fn block<L: Policy>(&self, kernel: &Kernel<Sim, L>, p: &Sim, task: TaskId, pending: Pending) -> SyscallEnd {
         self.with(task, |t| t.pending = pending);
         kernel.announce_sleep(p, task, state::INTERRUPTIBLE);
         SyscallEnd::Block
     }
 
+    #[inline(always)]
     fn sleep_until<L: Policy>(&self, kernel: &Kernel<Sim, L>, p: &Sim, task: TaskId, at: Time) -> SyscallEnd {
         p.charge(Work::TimerProgram, 1);
         let end = self.block(kernel, p, task, Pending::Sleep(at));
@@ -358,6 +418,7 @@ impl Os {
         let background = self.with(task, |t| {
             t.alive = false;
             t.program = None;
+            t.thread = None;
             t.background
         });
         self.alive.set(self.alive.get() - 1);
@@ -407,7 +468,10 @@ impl Os {
         let pending = self.with(task, |t| t.pending);
         let name = |o: ObjId| self.object(o).name.clone();
         Some(match pending {
-            Pending::Nothing => return None,
+            Pending::Nothing => {
+                let spins = self.with(task, |t| t.thread.as_ref().and_then(|s| s.spins.get()))?;
+                format!("a change of line {}, spinning since {} us", spins.line, spins.since / 1000)
+            }
             Pending::Sleep(at) => format!("a timer at {at} ns"),
             Pending::Write(o, n) => format!("room for {n} bytes in {}", name(o)),
             Pending::Read(o, n) => format!("{n} bytes from {}", name(o)),
@@ -419,6 +483,10 @@ impl Os {
             Pending::Barrier(o, _) => format!("barrier {} ({})", name(o), self.object(o).progress()),
             Pending::Sem(o) => format!("a post to {}", name(o)),
             Pending::Futex(o) => format!("a wake-up of {}", name(o)),
+            Pending::WordFutex => {
+                let (line, held) = self.with(task, |t| t.thread.as_ref().map(|s| s.halts.get())).flatten()?;
+                format!("a kick of a word on line {line} that held {held}")
+            }
         })
     }
 
@@ -454,20 +522,33 @@ impl Os {
 
     /// Objects with locks that were used.
     pub fn object_reports(&self) -> Vec<ObjectReport> {
-        self.objects.iter().map(Object::report).collect()
+        let mut all: Vec<_> = self.objects.iter().map(Object::report).collect();
+        all.extend(self.buckets.reports());
+        all
     }
 }
 
 impl<L: Policy> Syscalls<Sim, L> for Os {
     fn syscall(&self, kernel: &Kernel<Sim, L>, p: &Sim, task: TaskId) -> SyscallEnd {
         let before = p.enter(Account::Syscall);
-        let pending = self.with(task, |t| t.pending);
-        let end = if pending == Pending::Nothing {
-            let op = self.next_op(p, task);
+        let (pending, stackless) = self.with(task, |t| (t.pending, t.thread.is_none()));
+        let end = 'end: {
+            if pending != Pending::Nothing {
+                break 'end self.go_on(kernel, p, task, pending);
+            }
+            let op = if stackless {
+                self.next_op(p, task)
+            } else {
+                match self.thread_op(kernel, p, task) {
+                    Ok(op) => op,
+                    Err(end) => break 'end end,
+                }
+            };
             self.begin(kernel, p, task, op)
-        } else {
-            self.go_on(kernel, p, task, pending)
         };
+        if !stackless {
+            self.thread_served(task, end);
+        }
         p.enter(before);
         end
     }

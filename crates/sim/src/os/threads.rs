@@ -1,0 +1,70 @@
+//! Tasks whose code has a stack: their birth, their calls, and when they are stuck.
+
+use super::{Birth, Code, Os, Pending};
+use crate::program::Op;
+use crate::thread::{Call, Ready};
+use crate::world::Sim;
+use contend_platform::{Nanos, Platform, TaskId, Time, Work};
+use contend_sched::kernel::{Kernel, SyscallEnd};
+use contend_sched::policy::Policy;
+use std::rc::Rc;
+
+impl Os {
+    pub(super) fn spawn_thread<L: Policy>(&self, kernel: &Kernel<Sim, L>, p: &Sim, thread: Ready) {
+        let Ready { name, code: stack, nice, affinity, background, working_set_kib } = thread;
+        let code = Code::Thread(Rc::clone(stack.state()));
+        let task = self.create(kernel, p, Birth { name, code, nice, affinity, background, working_set_kib });
+        p.engine().give_code(task, stack);
+        kernel.wake_up_new(p, task);
+    }
+
+    /// What a thread has trapped for: an operation that programs can ask for too, or, served here, a call on a word.
+    #[cold]
+    pub(super) fn thread_op<L: Policy>(
+        &self,
+        kernel: &Kernel<Sim, L>,
+        p: &Sim,
+        task: TaskId,
+    ) -> Result<Op, SyscallEnd> {
+        let state = self.with(task, |t| t.thread.clone()).expect("the task is a thread");
+        match state.call.take().expect("a thread traps with a call") {
+            Call::Op(op) => Ok(op),
+            Call::Exit => Ok(Op::Exit),
+            Call::Wait { word, expected } => {
+                p.charge(Work::Syscall, 1);
+                // SAFETY: the thread that called is inside `Thread::halt`, which borrows the word until the call is over.
+                let word = unsafe { &*word };
+                state.halts.set(Some((word.line, expected)));
+                Err(self.word_wait(kernel, p, task, word, expected))
+            }
+            Call::Wake(futex) => {
+                p.charge(Work::Syscall, 1);
+                Err(self.word_wake(kernel, p, futex))
+            }
+        }
+    }
+
+    /// A thread's call has been served as far as it goes: its code does not go on while the call waits.
+    #[cold]
+    pub(super) fn thread_served(&self, task: TaskId, end: SyscallEnd) {
+        self.with(task, |t| {
+            if let Some(state) = &t.thread {
+                state.in_kernel.set(end == SyscallEnd::Block && t.pending != Pending::Nothing);
+            }
+        });
+    }
+
+    /// Do all tasks but background programs wait, and have waited for as long as this, for what only threads can give? Then
+    /// no thread will ever go on.
+    pub(crate) fn stuck(&self, now: Time, long: Nanos) -> bool {
+        let tasks = self.tasks.borrow();
+        let mut threads = 0;
+        let stuck = tasks.iter().flatten().filter(|t| t.alive).all(|t| {
+            let Some(state) = &t.thread else { return t.background };
+            threads += 1;
+            let spins = state.spins.get().is_some_and(|s| !s.bounded && now.saturating_sub(s.since) > long);
+            spins || (t.pending == Pending::WordFutex && !t.woken)
+        });
+        stuck && threads > 0
+    }
+}
