@@ -7,10 +7,10 @@
 >>> result["ledger"].columns
 ['account', 'ns', 'share']
 
-`run` simulates a scenario and returns a `Result`; `load` reads a stored one. `reproduce` simulates a published study
-and compares, `fit` derives its fitted parameters again. Simulations hold no GIL: run them in threads, side by side.
-Whatever is refused raises `ContendError`; what happens inside a simulation (a deadlock, a stall, a policy that errs) is
-no exception but the result's `outcome`.
+`run` simulates a scenario and returns a `Result`; `load` reads a stored one. `probe` measures the machine at hand.
+`reproduce` simulates a published study and compares, `fit` derives its fitted parameters again. Simulations hold no
+GIL: run them in threads, side by side. Whatever is refused raises `ContendError`; what happens inside a simulation (a
+deadlock, a stall, a policy that errs) is no exception but the result's `outcome`.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -30,6 +30,7 @@ from contend.run import (
 )
 
 if TYPE_CHECKING:
+    from contend.probing import probe
     from contend.study.fitting import Fit, fit
     from contend.study.reproduction import Reproduction, reproduce
     from contend.study.section import StudyInvalid
@@ -52,23 +53,25 @@ __all__ = [
     "list_studies",
     "list_workloads",
     "load",
+    "probe",
     "reproduce",
     "run",
 ]
 
 _LAZY = {
-    "Fit": "fitting",
-    "Reproduction": "reproduction",
-    "StudyInvalid": "section",
-    "fit": "fitting",
-    "reproduce": "reproduction",
+    "Fit": "study.fitting",
+    "Reproduction": "study.reproduction",
+    "StudyInvalid": "study.section",
+    "fit": "study.fitting",
+    "probe": "probing",
+    "reproduce": "study.reproduction",
 }
 
 
 def __getattr__(name: str) -> Any:
-    """Studies are imported when they are used: the command starts without them."""
+    """Studies and the probe are imported when they are used: the package loads without them."""
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib
 
-    return getattr(importlib.import_module(f"contend.study.{_LAZY[name]}"), name)
+    return getattr(importlib.import_module(f"contend.{_LAZY[name]}"), name)

@@ -12,6 +12,7 @@ __all__ = [
     "ScenarioInvalid",
     "__version__",
     "describe",
+    "probe",
     "resolve",
     "run",
 ]
@@ -62,3 +63,9 @@ def resolve(
     warmup_s: float | None = None,
 ) -> str: ...
 def describe(what: str, of: str | None = None) -> str: ...
+def probe(
+    *,
+    quick: bool = False,
+    name: str | None = None,
+    progress: Callable[[float], object] | None = None,
+) -> str: ...

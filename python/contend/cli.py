@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 
 import click
 
+from contend import probing
 from contend._core import ContendError, __version__, describe
 from contend.progress import RunProgress
 from contend.study import command as study_command
@@ -238,6 +239,7 @@ def run(
 
 cli.add_command(study_command.reproduce)
 cli.add_command(study_command.fit)
+cli.add_command(probing.command)
 
 
 @cli.command("list")

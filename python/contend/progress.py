@@ -75,3 +75,19 @@ class RunsProgress(Line):
         rate = done / taken if taken else 0.0
         left = f"  {(total - done) / rate:.0f} s left" if done else ""
         self.write(f"{100 * done / max(total, 1):3.0f} %  {done:,} of {total:,} {what}  {rate:.2f} runs/s{left}")
+
+
+class ShareProgress(Line):
+    """Progress of work whose share is known: `done` from 0 to 1."""
+
+    def __init__(self, what: str, *, forced: bool = False) -> None:
+        super().__init__(forced=forced)
+        self.what = what
+
+    def __call__(self, done: float) -> None:
+        """Show it, from the second second on and four times a second."""
+        taken = self.due()
+        if taken is None:
+            return
+        left = f"  {taken / done - taken:.0f} s left" if done > 0 else ""
+        self.write(f"{100 * done:3.0f} %  {self.what}{left}")

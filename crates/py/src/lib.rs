@@ -176,6 +176,36 @@ fn describe(what: &str, of: Option<&str>) -> PyResult<String> {
     contend::describe::list(what, of).map(|v| v.to_string()).map_err(scenario_error)
 }
 
+/// Measures the machine at hand: a report as one JSON object, with the machine file as its `toml`. `progress` is called
+/// with the share of the work that is done.
+#[pyfunction]
+#[pyo3(signature = (*, quick=false, name=None, progress=None))]
+fn probe(py: Python<'_>, quick: bool, name: Option<String>, progress: Option<Py<PyAny>>) -> PyResult<String> {
+    let mut stopped = None;
+    let mut looked = Instant::now();
+    let mut look = |done: f64| {
+        if looked.elapsed() < LOOK {
+            return true;
+        }
+        let answer = Python::attach(|py| {
+            py.check_signals()?;
+            let Some(f) = &progress else { return Ok(()) };
+            f.call1(py, (done,)).map(drop)
+        });
+        looked = Instant::now();
+        stopped = answer.err();
+        stopped.is_none()
+    };
+    let options = contend_probe::Options { quick, name, ..Default::default() };
+    let result = py.detach(|| contend_probe::probe(&options, &mut look));
+    if let Some(e) = stopped {
+        return Err(e);
+    }
+    py.check_signals()?;
+    let report = result.map_err(|e| ContendError::new_err(e.to_string()))?;
+    serde_json::to_string(&report).map_err(|e| ContendError::new_err(e.to_string()))
+}
+
 #[pymodule]
 fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add("__version__", env!("CARGO_PKG_VERSION"))?;
@@ -186,5 +216,6 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<Output>()?;
     m.add_function(wrap_pyfunction!(run, m)?)?;
     m.add_function(wrap_pyfunction!(resolve, m)?)?;
-    m.add_function(wrap_pyfunction!(describe, m)?)
+    m.add_function(wrap_pyfunction!(describe, m)?)?;
+    m.add_function(wrap_pyfunction!(probe, m)?)
 }

@@ -1,0 +1,650 @@
+//! From repetitions to costs.
+//!
+//! A cost is measured where an experiment is nothing but that cost, and derived where it is a part of a measured sum. A
+//! sum is that of the simulator's path: what the simulator charges for the same experiment adds up to what was measured.
+//! The parts of a sum that no experiment separates keep the proportion that they have in `machines/defaults.toml`. Each
+//! source says so, with the sum.
+
+use contend_machine::{Cost, Machine, Unit, keys};
+
+use crate::layout::{Layout, Sizes};
+use crate::plan::{Facts, IDLE, LARGE, SMALL, Samples, What};
+use crate::stats::Spread;
+use crate::sysfs::RawIdleState;
+use crate::{Check, How, Row};
+
+/// A cost that was found.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Found {
+    /// As in a machine file.
+    pub section: &'static str,
+    /// As in a machine file.
+    pub field: &'static str,
+    /// How it came about.
+    pub how: How,
+    /// Value, range and source.
+    pub cost: Cost,
+}
+
+/// What costs are derived from.
+pub struct Given<'a> {
+    /// The repetitions.
+    pub samples: &'a Samples,
+    /// The machine's shape, with the default costs.
+    pub machine: &'a Machine,
+    /// Cache sizes.
+    pub layout: &'a Layout,
+    /// Declared by the kernel.
+    pub idle_states: &'a [RawIdleState],
+    /// How it was measured.
+    pub facts: &'a Facts,
+}
+
+/// What was derived.
+pub struct Derived {
+    /// Costs; the entries of an array in order.
+    pub costs: Vec<Found>,
+    /// Other figures.
+    pub checks: Vec<Check>,
+    /// What could not be measured.
+    pub notes: Vec<String>,
+}
+
+/// A residency that says "never".
+const NEVER_NS: u64 = 1_000_000_000;
+/// What the simulator charges from a waker's system call until the wakee runs on another CPU that was idle: cost and how
+/// often. Found by raising each cost in turn in a futex ping-pong of two CPUs under linux-6.18, and looking how much
+/// longer half a round trip takes; less the second futex_op there, which is the wakee's.
+const WAKEUP: &[(&str, &str, f64)] = &[
+    ("kernel", "syscall", 1.0),
+    ("kernel", "futex_op", 1.0),
+    ("kernel", "ttwu", 1.0),
+    ("kernel", "select_cpu", 1.0),
+    ("kernel", "enqueue", 1.0),
+    ("kernel", "pick", 1.0),
+    ("kernel", "clock_read", 2.0),
+    ("cpu", "context_switch", 1.0),
+    ("lines", "hit", 39.0),
+    ("lines", "atomic", 8.0),
+];
+/// Transfers of lines in the same.
+const WAKEUP_TRANSFERS: f64 = 16.0;
+
+/// Derives what the repetitions allow.
+pub fn derive(given: &Given<'_>) -> Derived {
+    let mut d = Deriving { given, out: Derived { costs: Vec::new(), checks: Vec::new(), notes: Vec::new() } };
+    d.lines();
+    d.calls();
+    d.sleeping();
+    d.interrupts();
+    d.idle();
+    d.smt();
+    d.hidden_siblings();
+    d.caches();
+    d.checks();
+    d.out
+}
+
+/// Every cost of a machine with how it came about.
+pub fn rows(machine: &Machine, found: &[Found]) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for (key, costs) in machine.costs.iter() {
+        let how: Vec<How> =
+            found.iter().filter(|f| (f.section, f.field) == (key.section, key.field)).map(|f| f.how).collect();
+        for (i, c) in costs.iter().enumerate() {
+            let index = if costs.len() > 1 || key.arity != contend_machine::Arity::One {
+                format!(".{i}")
+            } else {
+                String::new()
+            };
+            rows.push(Row {
+                cost: format!("{}.{}{index}", key.section, key.field),
+                value: c.value,
+                lo: c.lo,
+                hi: c.hi,
+                unit: key.unit.name(),
+                how: how.get(i).copied().unwrap_or(How::Estimate),
+                source: c.source.clone(),
+            });
+        }
+    }
+    rows
+}
+
+struct Deriving<'a> {
+    given: &'a Given<'a>,
+    out: Derived,
+}
+
+impl Deriving<'_> {
+    fn of(&self, what: What) -> Option<Spread> {
+        Spread::of(self.given.samples.get(&what)?)
+    }
+
+    fn put(&mut self, key: (&'static str, &'static str), how: How, s: Spread, source: String) {
+        let unit = keys().find(|k| (k.section, k.field) == key).map_or(Unit::Ns, |k| k.unit);
+        // Nothing that was measured is free.
+        let fit = |v: f64| (v as u64).clamp(1, unit.max());
+        let value = fit(s.value.round());
+        let cost = Cost { value, lo: fit(s.lo.floor()).min(value), hi: fit(s.hi.ceil()).max(value), source };
+        self.out.costs.push(Found { section: key.0, field: key.1, how, cost });
+    }
+
+    fn measured(&mut self, key: (&'static str, &'static str), s: Option<Spread>, how: &str) {
+        if let Some(s) = s {
+            self.put(key, How::Measured, s, format!("measured by contend probe: {how}; {} repetitions", s.n));
+        }
+    }
+
+    fn derived(&mut self, key: (&'static str, &'static str), s: Spread, how: &str) {
+        self.put(key, How::Derived, s, format!("derived by contend probe: {how}; {} repetitions", s.n));
+    }
+
+    /// The costs of a default.
+    fn default(&self, key: (&str, &str), index: usize) -> Cost {
+        self.given.machine.costs.get(key.0, key.1).expect("a key of the list")[index].clone()
+    }
+
+    /// Parts of a sum in the proportion of the defaults.
+    fn split(&mut self, parts: &[(&'static str, &'static str)], sum: Spread, how: &str) {
+        let shares: Vec<u64> = parts.iter().map(|k| self.default(*k, 0).value).collect();
+        let all = shares.iter().sum::<u64>().max(1) as f64;
+        let names: Vec<&str> = parts.iter().map(|k| k.1).collect();
+        let proportion: Vec<String> = shares.iter().map(u64::to_string).collect();
+        let into = format!(
+            "{how}; that is {:.0} ns for {}, divided {} as in defaults.toml",
+            sum.value,
+            names.join(", "),
+            proportion.join(":")
+        );
+        for (key, share) in parts.iter().zip(shares) {
+            self.derived(*key, sum.times(share as f64 / all), &into);
+        }
+    }
+
+    /// An estimate that must not contradict its neighbours.
+    fn estimate(&mut self, key: (&'static str, &'static str), cost: Cost) {
+        self.out.costs.push(Found { section: key.0, field: key.1, how: How::Estimate, cost });
+    }
+
+    fn lines(&mut self) {
+        self.measured(("lines", "hit"), self.of(What::Hit), "dependent loads of one line");
+        self.measured(("lines", "atomic"), self.of(What::Atomic), "fetch_add on one line, again and again");
+        let memory = self.of(What::Memory);
+        let (mib, transfer) =
+            (self.given.facts.memory_bytes >> 20, "dependent loads of lines that the other CPU had just written");
+        let refill = format!(
+            "{} KiB that the other CPU had written, loaded with several loads in flight",
+            self.given.facts.refill_kib
+        );
+
+        // From far to near, so that what is not measured can be bounded by what is farther; and the other way round.
+        let names = ["core", "llc", "node"];
+        let fills = ["refill_core_per_kib", "refill_llc_per_kib", "refill_node_per_kib"];
+        let remote = self.given.machine.topology.nr_remote();
+        for (class, (line, fill)) in names.into_iter().zip(fills).enumerate().map(|(i, k)| (i + 1, k)) {
+            let mut found = self.of(What::Transfer(class));
+            let mut how = transfer.to_string();
+            if class == 3 && found.is_none() {
+                found = memory;
+                how = format!("dependent loads from {mib} MiB of memory (there is no second cache in a node)");
+            }
+            self.measured(("lines", line), found, &how);
+            self.measured(("cache", fill), self.of(What::Refill(class)), &refill);
+        }
+        let far: Vec<Option<Spread>> = (0..remote).map(|i| self.of(What::Transfer(4 + i))).collect();
+        if far.iter().any(Option::is_some) {
+            for (i, s) in far.into_iter().enumerate() {
+                match s {
+                    Some(_) => self.measured(("lines", "remote"), s, transfer),
+                    None => self.estimate(("lines", "remote"), self.default(("lines", "remote"), i)),
+                }
+            }
+        }
+        let nearest_far = (0..remote).find_map(|i| self.of(What::Refill(4 + i)));
+        self.measured(("cache", "refill_remote_per_kib"), nearest_far, &refill);
+        self.in_order(&["core", "llc", "node"].map(|f| ("lines", f)));
+        self.in_order(
+            &["refill_core_per_kib", "refill_llc_per_kib", "refill_node_per_kib", "refill_remote_per_kib"]
+                .map(|f| ("cache", f)),
+        );
+    }
+
+    /// What this machine does not have (a sibling, a second cache) has no influence, but farther must not be cheaper:
+    /// defaults are bounded by their measured neighbours.
+    fn in_order(&mut self, keys: &[(&'static str, &'static str)]) {
+        let found = |out: &Derived, k: (&str, &str)| {
+            out.costs.iter().find(|f| (f.section, f.field) == k).map(|f| f.cost.clone())
+        };
+        for (i, key) in keys.iter().enumerate() {
+            if found(&self.out, *key).is_some() {
+                continue;
+            }
+            let was = self.default(*key, 0);
+            let nearer = keys[..i].iter().rev().find_map(|k| found(&self.out, *k));
+            let farther = keys[i + 1..].iter().find_map(|k| found(&self.out, *k));
+            let mut c = was.clone();
+            if let Some(n) = &nearer {
+                (c.value, c.lo, c.hi) = (c.value.max(n.value), c.lo.max(n.lo), c.hi.max(n.hi));
+            }
+            if let Some(f) = &farther {
+                (c.value, c.lo, c.hi) = (c.value.min(f.value), c.lo.min(f.lo), c.hi.min(f.hi));
+            }
+            if (c.value, c.lo, c.hi) != (was.value, was.lo, was.hi) {
+                c.source = format!(
+                    "estimate: not measured on this machine; as in defaults.toml ({}), bounded by what is nearer \
+                     and farther",
+                    was.value
+                );
+                self.estimate(*key, c);
+            }
+        }
+    }
+
+    fn calls(&mut self) {
+        let clock = self.of(What::ClockRead);
+        self.measured(("kernel", "clock_read"), clock, "the monotonic clock, read again and again");
+        let syscall = self.of(What::Syscall);
+        self.measured(("kernel", "syscall"), syscall, "getppid");
+        let Some(syscall) = syscall else { return };
+        let two = syscall.times(2.0);
+        let call = |s: Spread| format!("less {:.0} ns a system call", s.value);
+        if let Some(pipe) = self.of(What::PipeSmall) {
+            let how = format!(
+                "half of a write and a read of {SMALL} bytes by one thread ({:.0} ns), {}",
+                pipe.value,
+                call(syscall)
+            );
+            self.derived(("kernel", "pipe_op"), pipe.less(two).times(0.5), &how);
+            if let Some(large) = self.of(What::PipeLarge) {
+                let kib = 2.0 * (LARGE - SMALL) as f64 / 1024.0;
+                let how = format!(
+                    "{LARGE} instead of {SMALL} bytes through a pipe, in and out ({:.0} ns more)",
+                    large.value - pipe.value
+                );
+                self.derived(("kernel", "copy_kib"), large.less(pipe).times(1.0 / kib), &how);
+            }
+        }
+        if let Some(socket) = self.of(What::Socket) {
+            let how = format!(
+                "half of a write and a read of {SMALL} bytes through a local stream socket ({:.0} ns), {}",
+                socket.value,
+                call(syscall)
+            );
+            self.derived(("kernel", "socket_op"), socket.less(two).times(0.5), &how);
+        }
+        if let Some(timer) = self.of(What::TimerProgram) {
+            let how =
+                format!("half of arming and disarming the CPU's next timer ({:.0} ns), {}", timer.value, call(syscall));
+            self.derived(("kernel", "timer_program"), timer.less(two).times(0.5), &how);
+        }
+        if let Some((miss, atomic)) = self.of(What::FutexMismatch).zip(self.of(What::Atomic)) {
+            let how = format!(
+                "FUTEX_WAIT on a word that differs ({:.0} ns), {} and {:.0} for the bucket's lock",
+                miss.value,
+                call(syscall),
+                atomic.value
+            );
+            self.derived(("kernel", "futex_op"), miss.less(syscall).less(atomic), &how);
+        }
+    }
+
+    /// A cost that was found before.
+    fn known(&self, section: &str, field: &str) -> Option<Spread> {
+        let f = self.out.costs.iter().find(|f| (f.section, f.field) == (section, field))?;
+        let (value, lo, hi) = (f.cost.value as f64, f.cost.lo as f64, f.cost.hi as f64);
+        Some(Spread { value, lo, hi, n: usize::MAX })
+    }
+
+    /// The split of a futex ping-pong on one CPU.
+    fn sleeping(&mut self) {
+        let switch = self.of(What::Switch);
+        self.measured(
+            ("cpu", "context_switch"),
+            switch,
+            "two threads of one process on one CPU that yield to each other: what a switch takes beyond a yield that \
+             has nobody to yield to",
+        );
+        let parts = || Some((self.of(What::PingPong)?, self.of(What::Wake)?, self.of(What::ClockRead)?, switch?));
+        let costs = || Some((self.known("kernel", "syscall")?, self.known("kernel", "futex_op")?));
+        let Some(((half, wake, clock, switch), (syscall, futex))) = parts().zip(costs()) else { return };
+        let woke = wake.less(clock).less(syscall).less(futex);
+        let how = format!(
+            "FUTEX_WAKE of a thread of the same CPU ({:.0} ns) less a system call and futex_op ({:.0} and {:.0})",
+            wake.value - clock.value,
+            syscall.value,
+            futex.value
+        );
+        let wake_parts = [("kernel", "ttwu"), ("kernel", "select_cpu"), ("kernel", "enqueue")];
+        self.split(&wake_parts, woke, &how);
+        let slept = half.less(wake).less(clock.times(2.0)).less(syscall).less(futex).less(switch);
+        let how = format!(
+            "half a futex ping-pong on one CPU ({:.0} ns) less its wake-up, a clock reading, a system call, futex_op and \
+             the switch ({:.0})",
+            half.value - clock.value,
+            switch.value
+        );
+        self.split(&[("kernel", "dequeue"), ("kernel", "pick")], slept, &how);
+    }
+
+    fn interrupts(&mut self) {
+        let Some(clock) = self.of(What::ClockRead) else { return };
+        let irq = self.of(What::IpiGap).map(|g| g.less(clock));
+        self.measured(
+            ("interrupts", "irq"),
+            irq,
+            "what a membarrier of another CPU takes from a thread that reads the clock without pause",
+        );
+        // Without another CPU: the timer's interrupt, split.
+        match (irq, self.of(What::TimerGap)) {
+            (Some(irq), Some(gap)) => {
+                let how = format!(
+                    "a timer's interrupt on a busy CPU ({:.0} ns) less irq ({:.0})",
+                    gap.value - clock.value,
+                    irq.value
+                );
+                self.derived(("kernel", "timer"), gap.less(clock).less(irq), &how);
+            }
+            (None, Some(gap)) => {
+                let how = "a timer's interrupt on a busy CPU".to_string();
+                self.split(&[("interrupts", "irq"), ("kernel", "timer")], gap.less(clock), &how);
+            }
+            _ => {}
+        }
+        if let Some((gap, irq)) = self.of(What::TickGap).zip(self.known("interrupts", "irq")) {
+            let how = format!("the tick on a busy CPU ({:.0} ns) less irq ({:.0})", gap.value - clock.value, irq.value);
+            self.derived(("kernel", "tick"), gap.less(clock).less(irq), &how);
+        }
+        let (Some(irq), Some(syscall)) = (irq, self.known("kernel", "syscall")) else { return };
+        let line = self.near_line();
+        let flight = |call: Spread| call.less(clock).less(syscall).less(irq.times(0.5)).less(line);
+        let how = |call: Spread| {
+            format!(
+                "a membarrier that interrupts one other CPU ({:.0} ns) less a system call, half of irq and \
+                 a line transfer",
+                call.value - clock.value
+            )
+        };
+        let near = self.of(What::IpiCall { remote: false });
+        let far = self.of(What::IpiCall { remote: true });
+        if let Some(near) = near {
+            self.split(&[("interrupts", "ipi_send"), ("interrupts", "ipi_deliver")], flight(near), &how(near));
+        }
+        if let Some((far, send)) = far.zip(self.known("interrupts", "ipi_send")) {
+            let how = format!("{}, to another node, and less ipi_send", how(far));
+            self.derived(("interrupts", "ipi_deliver_remote"), flight(far).less(send), &how);
+        } else if let Some(near) = self.known("interrupts", "ipi_deliver") {
+            let (d, was) =
+                (self.default(("interrupts", "ipi_deliver"), 0), self.default(("interrupts", "ipi_deliver_remote"), 0));
+            let ratio = was.value as f64 / d.value.max(1) as f64;
+            self.put(
+                ("interrupts", "ipi_deliver_remote"),
+                How::Estimate,
+                near.times(ratio),
+                format!("estimate: ipi_deliver times {ratio:.2}, the ratio of defaults.toml"),
+            );
+        }
+    }
+
+    /// A transfer between the nearest different cores.
+    fn near_line(&self) -> Spread {
+        let classes = self.given.machine.topology.nr_distances();
+        (2..classes).find_map(|c| self.of(What::Transfer(c))).unwrap_or(Spread::exactly(0.0))
+    }
+
+    /// What leaving an idle state takes: what remains of a wake-up's latency.
+    fn idle(&mut self) {
+        let mut sum = self.near_line().times(WAKEUP_TRANSFERS);
+        for (section, field, times) in WAKEUP {
+            let Some(part) = self.known(section, field) else { return };
+            sum = sum.plus(part.times(*times));
+        }
+        let Some(first) = self.of(What::WakeIdle(0)) else { return };
+        let how = format!(
+            "FUTEX_WAKE to a CPU that was idle for {} us, until the thread runs ({:.0} ns), less {:.0} ns for what the \
+             simulator charges on the way (a system call, futex_op, ttwu, select_cpu, enqueue, pick, the switch, \
+             {WAKEUP_TRANSFERS} line transfers); an interrupt, if idle is left by one, is part of it",
+            IDLE[0].as_micros(),
+            first.value,
+            sum.value
+        );
+        let exit = first.less(sum);
+        self.derived(("interrupts", "idle_exit"), exit, &how);
+
+        self.deeper(first, exit);
+    }
+
+    /// Deeper idle states: those that the kernel declares, or else (the host of a guest has its own) those that show in a
+    /// wake-up after a longer idle time.
+    fn deeper(&mut self, first: Spread, exit: Spread) {
+        let mut shallower = first;
+        let mut floor = self.given.idle_states.iter().map(|s| s.residency_ns).min().unwrap_or(0);
+        let names = [("c1e_exit", "c1e_residency"), ("c6_exit", "c6_residency")];
+        for (i, (exit_key, residency_key)) in (1..).zip(names) {
+            let (before, after) = (IDLE[i - 1], IDLE[i]);
+            let (exit_key, residency_key) = (("interrupts", exit_key), ("interrupts", residency_key));
+            let range = floor.max(before.as_nanos() as u64) + 1..=after.as_nanos() as u64;
+            let states = self.given.idle_states.iter().filter(|s| range.contains(&s.residency_ns));
+            let state = states.max_by_key(|s| s.residency_ns);
+            let long = self.of(What::WakeIdle(i));
+            let slower = long.is_some_and(|l| l.value > 1.2 * shallower.value && l.lo > shallower.value);
+            let Some(long) = long.filter(|_| state.is_some() || slower) else {
+                let source = "of no effect while the state is never entered".to_string();
+                self.put(exit_key, How::Estimate, exit, source);
+                let never = Spread::exactly(NEVER_NS as f64);
+                self.declared(residency_key, never, "no idle state of such a residency, and wake-ups show none");
+                continue;
+            };
+            let how = format!(
+                "idle_exit, and what a wake-up after {} us of idleness ({:.0} ns) takes longer than after {} us",
+                after.as_micros(),
+                long.value,
+                IDLE[0].as_micros()
+            );
+            self.derived(exit_key, long.less(first).plus(exit), &how);
+            match state {
+                Some(state) => {
+                    floor = state.residency_ns;
+                    let residency = Spread::exactly(state.residency_ns as f64);
+                    self.declared(residency_key, residency, &format!("the target residency of {}", state.name));
+                }
+                None => {
+                    let (lo, hi) = (before.as_nanos() as f64, after.as_nanos() as f64);
+                    let between = Spread { value: (lo * hi).sqrt(), lo, hi, n: 0 };
+                    let source = format!(
+                        "estimate: somewhere between {} and {} us of idleness wake-ups begin to take longer, though the \
+                         kernel declares no such state (a hypervisor's own)",
+                        before.as_micros(),
+                        after.as_micros()
+                    );
+                    self.put(residency_key, How::Estimate, between, source);
+                }
+            }
+            shallower = long;
+        }
+    }
+
+    fn declared(&mut self, key: (&'static str, &'static str), s: Spread, what: &str) {
+        self.put(key, How::Declared, s, format!("declared by the kernel: {what}"));
+    }
+
+    fn smt(&mut self) {
+        let threads = self.given.machine.topology.threads_per_core_max();
+        let key = ("cpu", "smt_speed_pct");
+        let found: Vec<Option<Spread>> = (2..=threads).map(|k| self.of(What::SmtPct(k))).collect();
+        if threads > 1 && found.iter().all(Option::is_none) {
+            return;
+        }
+        self.put(key, How::Declared, Spread::exactly(100.0), "by definition".into());
+        for (i, s) in found.into_iter().enumerate() {
+            match s {
+                Some(_) => self.measured(key, s, &format!("integer work on a thread while {} of its core work", i + 2)),
+                None => self.estimate(key, self.default(key, i + 1)),
+            }
+        }
+    }
+
+    /// Two CPUs that are said to be cores but slow each other down are not.
+    fn hidden_siblings(&mut self) {
+        if let Some(s) = self.of(What::NearPct).filter(|s| s.value < 85.0) {
+            self.out.notes.push(format!(
+                "a CPU keeps {:.0} % of its speed while another, of another core, is busy: perhaps a hypervisor shows \
+                 two threads of one core as cores",
+                s.value
+            ));
+        }
+    }
+
+    fn caches(&mut self) {
+        let exact = |s: Sizes| Spread { value: s.value as f64, lo: s.lo as f64, hi: s.hi as f64, n: usize::MAX };
+        if let Some(s) = self.given.layout.private_kib {
+            self.declared(("cache", "l2_kib"), exact(s), "the largest cache below the last level");
+        }
+        if let Some(s) = self.given.layout.llc_kib {
+            self.declared(("cache", "llc_kib"), exact(s), "the last-level cache");
+        }
+    }
+
+    fn checks(&mut self) {
+        let topo = &self.given.machine.topology;
+        let mut checks = vec![
+            (What::Yield, "sched_yield with nobody to yield to".to_string()),
+            (What::PingPong, "half a futex ping-pong on one CPU (wake, sleep, switch)".into()),
+            (What::CrossPingPong, "half a futex ping-pong of two CPUs (wake, sleep, idle in between)".into()),
+            (What::Memory, "a load from memory".into()),
+        ];
+        for (i, idle) in IDLE.into_iter().enumerate() {
+            checks.push((
+                What::WakeIdle(i),
+                format!("wake-up of a CPU idle for {} us, until the thread runs", idle.as_micros()),
+            ));
+        }
+        for class in 1..topo.nr_distances() {
+            let name = topo.distance_name(class);
+            checks.push((
+                What::Ping(class),
+                format!("half a round trip of one polled word, {name} (two transfers in the simulator)"),
+            ));
+        }
+        for (what, words) in checks {
+            if let Some(s) = self.of(what) {
+                self.out.checks.push(Check { what: words, value: s.value, lo: s.lo, hi: s.hi, n: s.n });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Places;
+    use contend_machine::Place;
+    use std::collections::BTreeMap;
+
+    fn layout(cpus: usize) -> Layout {
+        let places = (0..cpus).map(|i| Place { core: i, llc: 0, node: 0 }).collect();
+        let (kernel_cpu, slit) = ((0..cpus).collect(), vec![vec![10]]);
+        Layout { kernel_cpu, places, slit, private_kib: None, llc_kib: None, notes: vec![] }
+    }
+
+    fn derived(samples: &[(What, f64)], states: &[RawIdleState]) -> Derived {
+        let samples: Samples = samples.iter().map(|(w, v)| (*w, vec![*v; 9])).collect();
+        let places = Places { single: vec![0], pairs: BTreeMap::new(), core: vec![] };
+        let facts = Facts { places, hz: 250, refill_kib: 64, memory_bytes: 1 << 20 };
+        let machine = Machine::synthetic("2c").unwrap();
+        derive(&Given { samples: &samples, machine: &machine, layout: &layout(2), idle_states: states, facts: &facts })
+    }
+
+    fn value(d: &Derived, section: &str, field: &str) -> Option<u64> {
+        Some(d.costs.iter().find(|f| (f.section, f.field) == (section, field))?.cost.value)
+    }
+
+    /// Round numbers that add up.
+    fn round() -> Vec<(What, f64)> {
+        vec![
+            (What::Hit, 1.0),
+            (What::Atomic, 10.0),
+            (What::ClockRead, 20.0),
+            (What::Memory, 100.0),
+            (What::Transfer(2), 50.0),
+            (What::Syscall, 100.0),
+            (What::FutexMismatch, 210.0),
+            (What::Switch, 500.0),
+            (What::Wake, 20.0 + 100.0 + 100.0 + 360.0),
+            (What::PingPong, 580.0 + 40.0 + 100.0 + 100.0 + 500.0 + 200.0),
+            (What::IpiGap, 720.0),
+            (What::TimerGap, 1020.0),
+            (What::TickGap, 1520.0),
+            (What::IpiCall { remote: false }, 20.0 + 100.0 + 350.0 + 50.0 + 850.0),
+        ]
+    }
+
+    #[test]
+    fn sums_are_split_and_add_up() {
+        let d = derived(&round(), &[]);
+        let all = [
+            ("lines", "llc", 50),
+            ("lines", "node", 100),
+            ("kernel", "futex_op", 100),
+            ("kernel", "ttwu", 200),
+            ("kernel", "select_cpu", 60),
+            ("kernel", "enqueue", 100),
+            ("kernel", "dequeue", 100),
+            ("kernel", "pick", 100),
+            ("cpu", "context_switch", 500),
+            ("interrupts", "irq", 700),
+            ("interrupts", "ipi_send", 250),
+            ("interrupts", "ipi_deliver", 600),
+            ("kernel", "timer", 300),
+            ("kernel", "tick", 800),
+        ];
+        for (section, field, expected) in all {
+            assert_eq!(value(&d, section, field), Some(expected), "{section}.{field}");
+        }
+        assert_eq!(value(&d, "interrupts", "idle_exit"), None, "no wake-up across CPUs was measured");
+    }
+
+    #[test]
+    fn leaving_idle_is_what_the_simulator_does_not_charge() {
+        let mut samples = round();
+        // 100 + 100 + 200 + 60 + 100 + 100 + 2 x 20 + 500 + 39 x 1 + 8 x 10 + 16 x 50 = 2119.
+        samples.push((What::WakeIdle(0), 2119.0 + 1000.0));
+        samples.push((What::WakeIdle(1), 2119.0 + 1000.0));
+        samples.push((What::WakeIdle(2), 2119.0 + 1000.0 + 90_000.0));
+        let d = derived(&samples, &[]);
+        assert_eq!(value(&d, "interrupts", "idle_exit"), Some(1000));
+        assert_eq!(value(&d, "interrupts", "c1e_residency"), Some(NEVER_NS));
+        assert_eq!(value(&d, "interrupts", "c6_exit"), Some(91_000));
+        let residency = value(&d, "interrupts", "c6_residency").unwrap();
+        assert!((300_000..3_000_000).contains(&residency), "{residency}");
+
+        let state = |name: &str, us: u64| RawIdleState { name: name.into(), residency_ns: us * 1000 };
+        let d = derived(&samples, &[state("POLL", 0), state("C1", 2), state("C1E", 20), state("C6", 600)]);
+        assert_eq!(value(&d, "interrupts", "c1e_residency"), Some(20_000));
+        assert_eq!(value(&d, "interrupts", "c6_residency"), Some(600_000));
+    }
+
+    #[test]
+    fn noise_makes_no_negative_costs() {
+        let mut samples = round();
+        for (_, ns) in &mut samples {
+            *ns = 30.0;
+        }
+        samples.push((What::WakeIdle(0), 1.0));
+        let d = derived(&samples, &[]);
+        assert!(d.costs.iter().all(|f| f.cost.lo <= f.cost.value && f.cost.value <= f.cost.hi && f.cost.value > 0));
+    }
+
+    #[test]
+    fn nothing_measured_nothing_derived() {
+        let d = derived(&[], &[]);
+        assert!(d.costs.iter().all(|f| f.how == How::Declared), "{:?}", d.costs);
+        assert!(d.checks.is_empty());
+    }
+
+    #[test]
+    fn what_is_not_there_is_not_dearer_than_what_is() {
+        let d = derived(&[(What::Transfer(2), 5.0), (What::Memory, 100.0)], &[]);
+        assert_eq!(value(&d, "lines", "core"), Some(5));
+    }
+}

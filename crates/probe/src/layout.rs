@@ -1,0 +1,250 @@
+//! From what sysfs says to a topology that a machine file can hold: CPUs without gaps, cores in caches in nodes.
+//!
+//! Real machines contradict this shape, and so do hypervisors that make topologies up. Rules, each said in a note where
+//! it was needed:
+//!
+//! - CPUs are renumbered in the kernel's order, without those that are offline.
+//! - CPUs form a core, or share a cache, if their lists are the same (of online CPUs) and name them. A CPU whose list
+//!   disagrees with those of others stands alone.
+//! - The last-level cache is the one of the highest level. Without cache information a package counts as one cache,
+//!   without packages a node.
+//! - A core that spans caches, or a cache that spans nodes, is cut.
+//! - Nodes without CPUs are left out; distances are made symmetric, and at most 16 different ones are kept.
+
+use std::collections::BTreeMap;
+
+use contend_machine::{MAX_NODES, MAX_REMOTE, MAX_THREADS, Place, SLIT_LOCAL, SLIT_MAX, SLIT_REMOTE_DEFAULT};
+use contend_platform::CpuId;
+
+use crate::ProbeError;
+use crate::sysfs::{CpuSet, Raw, RawCache, RawCpu};
+
+/// Sizes in KiB: smallest, most common and largest over the CPUs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Sizes {
+    /// The most common.
+    pub value: u64,
+    /// The smallest.
+    pub lo: u64,
+    /// The largest.
+    pub hi: u64,
+}
+
+/// A machine's shape.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Layout {
+    /// The kernel's number of each CPU of the machine file.
+    pub kernel_cpu: Vec<usize>,
+    /// Where each CPU is.
+    pub places: Vec<Place>,
+    /// Distances of the nodes.
+    pub slit: Vec<Vec<u32>>,
+    /// The largest cache that belongs to one core and is not the last-level one.
+    pub private_kib: Option<Sizes>,
+    /// The last-level cache.
+    pub llc_kib: Option<Sizes>,
+    /// What was assumed or corrected, in words.
+    pub notes: Vec<String>,
+}
+
+/// Makes a topology of what was read.
+pub fn layout(raw: &Raw) -> Result<Layout, ProbeError> {
+    let n = raw.cpus.len();
+    if n == 0 || n > CpuId::MAX_CPUS {
+        return Err(ProbeError::Topology(format!("found {n} CPUs; a machine has 1 to {}", CpuId::MAX_CPUS)));
+    }
+    let mut notes = raw.notes.clone();
+    let kernel_cpu: Vec<usize> = raw.cpus.iter().map(|c| c.id).collect();
+    let online: CpuSet = kernel_cpu.iter().copied().collect();
+    if raw.offline > 0 {
+        notes.push(format!("{} CPUs are offline and left out", raw.offline));
+    }
+    if kernel_cpu.iter().enumerate().any(|(i, id)| i != *id) {
+        let last = kernel_cpu[n - 1];
+        notes.push(format!("the kernel's CPU numbers run to {last} with gaps; the file numbers them 0 to {}", n - 1));
+    }
+
+    let (node_of, slit) = nodes(raw, &mut notes)?;
+    let cut = |within: &[usize], group: &[usize]| joined(within.iter().copied().zip(group.iter().copied()));
+
+    let caches: Vec<Option<&RawCache>> = raw.cpus.iter().map(last_level).collect();
+    let llc_lists: Vec<Option<CpuSet>> = caches.iter().map(|c| c.and_then(|c| c.shared.clone())).collect();
+    let llc = if llc_lists.iter().all(Option::is_none) {
+        if raw.cpus.iter().all(|c| c.package.is_some()) {
+            notes.push("no cache information: each package counts as one last-level cache".into());
+            joined(raw.cpus.iter().map(|c| c.package))
+        } else {
+            notes.push("no cache information: each node counts as one last-level cache".into());
+            node_of.clone()
+        }
+    } else {
+        by_lists(raw, &llc_lists, &online, "last-level cache", &mut notes)
+    };
+    let llc_of = cut(&node_of, &llc);
+    if count(&llc_of) > count(&llc) {
+        notes.push("a last-level cache spans nodes: it is cut at their borders".into());
+    }
+
+    let siblings: Vec<Option<CpuSet>> = raw.cpus.iter().map(|c| c.siblings.clone()).collect();
+    let cores = by_lists(raw, &siblings, &online, "core", &mut notes);
+    let core_of = cut(&llc_of, &cores);
+    if count(&core_of) > count(&cores) {
+        notes.push("a core spans last-level caches: it is cut at their borders".into());
+    }
+    let threads = (0..count(&core_of)).map(|k| core_of.iter().filter(|c| **c == k).count()).max().unwrap_or(1);
+    if threads > MAX_THREADS {
+        let said = format!("found a core of {threads} CPUs; a core has at most {MAX_THREADS}");
+        return Err(ProbeError::Topology(said));
+    }
+
+    let places = (0..n).map(|i| Place { core: core_of[i], llc: llc_of[i], node: node_of[i] }).collect();
+    let private_kib = sizes(raw.cpus.iter().filter_map(private));
+    let llc_kib = sizes(caches.iter().filter_map(|c| c.and_then(|c| c.kib)));
+    Ok(Layout { kernel_cpu, places, slit, private_kib, llc_kib, notes })
+}
+
+/// Group numbers from 0 in order of appearance.
+fn joined<K: Ord>(keys: impl Iterator<Item = K>) -> Vec<usize> {
+    let mut seen = BTreeMap::new();
+    keys.map(|k| {
+        let next = seen.len();
+        *seen.entry(k).or_insert(next)
+    })
+    .collect()
+}
+
+fn count(groups: &[usize]) -> usize {
+    groups.iter().max().map_or(0, |m| m + 1)
+}
+
+/// Groups of CPUs whose lists agree.
+fn by_lists(raw: &Raw, lists: &[Option<CpuSet>], online: &CpuSet, what: &str, notes: &mut Vec<String>) -> Vec<usize> {
+    let lists: Vec<Option<CpuSet>> =
+        lists.iter().map(|l| l.as_ref().map(|l| l.intersection(online).copied().collect())).collect();
+    let index: BTreeMap<usize, usize> = raw.cpus.iter().enumerate().map(|(i, c)| (c.id, i)).collect();
+    let mut alone = Vec::new();
+    let keys: Vec<CpuSet> = raw
+        .cpus
+        .iter()
+        .zip(&lists)
+        .map(|(cpu, list)| {
+            let mine = || CpuSet::from([cpu.id]);
+            let Some(list) = list else { return mine() };
+            // Everybody in the list has the same list; so a CPU that stands alone for this reason leaves nobody behind.
+            if list.contains(&cpu.id) && list.iter().all(|c| lists[index[c]].as_ref() == Some(list)) {
+                return list.clone();
+            }
+            alone.push(cpu.id);
+            mine()
+        })
+        .collect();
+    if !alone.is_empty() {
+        let shown: Vec<String> = alone.iter().take(8).map(usize::to_string).collect();
+        let more = if alone.len() > 8 { ", ..." } else { "" };
+        notes.push(format!(
+            "CPU {}{more}: the lists of who shares a {what} contradict one another; each is taken alone",
+            shown.join(", ")
+        ));
+    }
+    joined(keys.into_iter())
+}
+
+fn last_level(cpu: &RawCpu) -> Option<&RawCache> {
+    cpu.caches.iter().max_by_key(|c| c.level)
+}
+
+/// The private cache of a CPU's core.
+fn private(cpu: &RawCpu) -> Option<u64> {
+    let last = last_level(cpu)?.level;
+    cpu.caches.iter().filter(|c| c.level < last).max_by_key(|c| c.level)?.kib
+}
+
+fn sizes(all: impl Iterator<Item = u64>) -> Option<Sizes> {
+    let mut counts: BTreeMap<u64, usize> = BTreeMap::new();
+    all.for_each(|kib| *counts.entry(kib).or_default() += 1);
+    let (lo, hi) = (*counts.first_key_value()?.0, *counts.last_key_value()?.0);
+    let value = *counts.iter().max_by_key(|(_, n)| **n)?.0;
+    Some(Sizes { value, lo, hi })
+}
+
+/// The node of each CPU, numbered from 0, and the distances.
+fn nodes(raw: &Raw, notes: &mut Vec<String>) -> Result<(Vec<usize>, Vec<Vec<u32>>), ProbeError> {
+    let mut kernel_node = Vec::new();
+    let (mut without, mut twice) = (0, 0);
+    for cpu in &raw.cpus {
+        let mut of = raw.nodes.iter().enumerate().filter(|(_, n)| n.cpus.contains(&cpu.id)).map(|(i, _)| i);
+        let first = of.next();
+        without += usize::from(first.is_none());
+        twice += usize::from(of.next().is_some());
+        kernel_node.push(first);
+    }
+    if !raw.nodes.is_empty() && without > 0 {
+        notes.push(format!("{without} CPUs are in no node; they are put into the first"));
+    }
+    if twice > 0 {
+        notes.push(format!("{twice} CPUs are in several nodes; the first counts"));
+    }
+    let first = kernel_node.iter().flatten().min().copied().unwrap_or(0);
+    let kernel_node: Vec<usize> = kernel_node.into_iter().map(|n| n.unwrap_or(first)).collect();
+    let mut used: Vec<usize> = kernel_node.clone();
+    used.sort_unstable();
+    used.dedup();
+    if used.len() < raw.nodes.len() {
+        notes.push(format!("{} nodes without CPUs are left out", raw.nodes.len() - used.len()));
+    }
+    if used.len() > MAX_NODES {
+        return Err(ProbeError::Topology(format!("found {} nodes; a machine has at most {MAX_NODES}", used.len())));
+    }
+    let number = |kernel: usize| used.binary_search(&kernel).expect("it is in use");
+    let node_of = kernel_node.into_iter().map(number).collect();
+    Ok((node_of, slit(raw, &used, notes)))
+}
+
+fn slit(raw: &Raw, used: &[usize], notes: &mut Vec<String>) -> Vec<Vec<u32>> {
+    let said = |a: usize, b: usize| -> Option<u32> {
+        let row = raw.nodes.get(a)?.distances.as_ref()?;
+        (row.len() == raw.nodes.len()).then(|| row[b])
+    };
+    let (mut unsaid, mut changed) = (0, 0);
+    let mut slit: Vec<Vec<u32>> = used
+        .iter()
+        .map(|&a| {
+            let of = |&b: &usize| {
+                if a == b {
+                    changed += usize::from(said(a, a).is_some_and(|d| d != SLIT_LOCAL));
+                    return SLIT_LOCAL;
+                }
+                // The larger of the two directions.
+                let both = [said(a, b), said(b, a)];
+                unsaid += usize::from(both == [None, None]);
+                let d = both.into_iter().flatten().max().unwrap_or(SLIT_REMOTE_DEFAULT);
+                let fit = d.clamp(SLIT_LOCAL + 1, SLIT_MAX);
+                changed += usize::from(both.iter().flatten().any(|s| *s != fit));
+                fit
+            };
+            used.iter().map(of).collect()
+        })
+        .collect();
+    if unsaid > 0 {
+        notes.push(format!("distances of nodes are not known; {SLIT_REMOTE_DEFAULT} is taken"));
+    }
+    if changed > 0 {
+        notes.push("distances of nodes were corrected: 10 to itself, 11 to 254 elsewhere, the same both ways".into());
+    }
+    // Too many different distances: the closest two become the larger, until they are few enough.
+    loop {
+        let mut far: Vec<u32> = slit.concat().into_iter().filter(|d| *d != SLIT_LOCAL).collect();
+        far.sort_unstable();
+        far.dedup();
+        if far.len() <= MAX_REMOTE {
+            return slit;
+        }
+        let close = far.windows(2).min_by_key(|w| w[1] - w[0]).expect("more than one");
+        let (less, more) = (close[0], close[1]);
+        slit.iter_mut().flatten().filter(|d| **d == less).for_each(|d| *d = more);
+        let said = format!("more than {MAX_REMOTE} different distances of nodes: close ones are joined");
+        if notes.last() != Some(&said) {
+            notes.push(said);
+        }
+    }
+}

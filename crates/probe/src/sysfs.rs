@@ -1,0 +1,229 @@
+//! What Linux says about its CPUs, as it says it: files below `/sys/devices/system`.
+//!
+//! Nothing here judges: lists that contradict one another are read as they stand, what is missing is `None`, and
+//! [`crate::layout`] makes a machine of it. A file that cannot be understood counts as missing, and is noted.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The highest CPU or node number that is believed.
+const NUMBER_MAX: usize = 1 << 16;
+
+/// Numbers of CPUs, as a list file has them.
+pub type CpuSet = BTreeSet<usize>;
+
+/// One cache as seen by one CPU.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RawCache {
+    /// 1 is nearest to the CPU.
+    pub level: u32,
+    /// KiB, if the kernel says.
+    pub kib: Option<u64>,
+    /// The CPUs that use it, if the kernel says.
+    pub shared: Option<CpuSet>,
+}
+
+/// One online CPU.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RawCpu {
+    /// The kernel's number.
+    pub id: usize,
+    /// `topology/physical_package_id`.
+    pub package: Option<usize>,
+    /// `topology/thread_siblings_list` (`core_cpus_list`).
+    pub siblings: Option<CpuSet>,
+    /// Caches that hold data.
+    pub caches: Vec<RawCache>,
+}
+
+/// One NUMA node.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RawNode {
+    /// The kernel's number.
+    pub id: usize,
+    /// Its CPUs.
+    pub cpus: CpuSet,
+    /// Distances to the online nodes in ascending order, itself included.
+    pub distances: Option<Vec<u32>>,
+}
+
+/// An idle state that the kernel's idle driver declares.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RawIdleState {
+    /// `POLL`, `C1`, ...
+    pub name: String,
+    /// The shortest idle time for which it is meant, in ns.
+    pub residency_ns: u64,
+}
+
+/// The whole.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Raw {
+    /// Online CPUs, ascending.
+    pub cpus: Vec<RawCpu>,
+    /// CPUs that are there but offline.
+    pub offline: usize,
+    /// Online nodes, ascending.
+    pub nodes: Vec<RawNode>,
+    /// Idle states of the first online CPU, shallowest first.
+    pub idle_states: Vec<RawIdleState>,
+    /// What could not be read or understood, in words.
+    pub notes: Vec<String>,
+}
+
+/// Reads below `root` (`/sys/devices/system`). If it does not say which CPUs are online, `fallback` are.
+pub fn read(root: &Path, fallback: &CpuSet) -> Raw {
+    let mut reader = Reader { root: root.into(), notes: Vec::new() };
+    let online = reader.list("cpu/online").filter(|l| !l.is_empty()).unwrap_or_else(|| {
+        reader.notes.push("which CPUs are online is not known; taken are those this process may use".into());
+        fallback.clone()
+    });
+    let present = reader.list("cpu/present").unwrap_or_default();
+    let cpus = online.iter().map(|&id| reader.cpu(id)).collect();
+    let nodes = reader.nodes();
+    let idle_states = online.first().map_or_else(Vec::new, |&id| reader.idle_states(id));
+    Raw { cpus, offline: present.difference(&online).count(), nodes, idle_states, notes: reader.notes }
+}
+
+struct Reader {
+    root: PathBuf,
+    notes: Vec<String>,
+}
+
+impl Reader {
+    fn text(&self, path: &str) -> Option<String> {
+        // A file in sysfs is a page at most; lists of thousands of CPUs may be longer.
+        let bytes = fs::read(self.root.join(path)).ok()?;
+        (bytes.len() <= 1 << 16).then(|| String::from_utf8_lossy(&bytes).trim().to_string())
+    }
+
+    fn understood<T>(&mut self, path: &str, parse: impl FnOnce(&str) -> Option<T>) -> Option<T> {
+        let text = self.text(path)?;
+        let found = parse(&text);
+        if found.is_none() {
+            let shown: String = text.chars().take(40).collect();
+            self.notes.push(format!("{path} is not understood: {shown:?}; counted as missing"));
+        }
+        found
+    }
+
+    fn list(&mut self, path: &str) -> Option<CpuSet> {
+        self.understood(path, list)
+    }
+
+    fn number(&mut self, path: &str) -> Option<usize> {
+        self.understood(path, |t| t.parse().ok().filter(|n| *n <= NUMBER_MAX))
+    }
+
+    /// Names in `dir` that are `prefix` and a number, by number.
+    fn numbered(&self, dir: &str, prefix: &str) -> Vec<usize> {
+        let Ok(entries) = fs::read_dir(self.root.join(dir)) else { return Vec::new() };
+        let number = |name: &str| name.strip_prefix(prefix)?.parse().ok().filter(|n| *n <= NUMBER_MAX);
+        let mut found: Vec<usize> = entries.flatten().filter_map(|e| number(e.file_name().to_str()?)).collect();
+        found.sort_unstable();
+        found
+    }
+
+    fn cpu(&mut self, id: usize) -> RawCpu {
+        let dir = format!("cpu/cpu{id}");
+        // -1 where firmware does not say.
+        let package = self.text(&format!("{dir}/topology/physical_package_id"));
+        let package = package.and_then(|t| t.parse().ok()).filter(|n| *n <= NUMBER_MAX);
+        let siblings = ["core_cpus_list", "thread_siblings_list"];
+        let siblings = siblings.iter().find_map(|f| self.list(&format!("{dir}/topology/{f}")));
+        let indices = self.numbered(&format!("{dir}/cache"), "index");
+        let caches = indices.into_iter().filter_map(|i| self.cache(&format!("{dir}/cache/index{i}"))).collect();
+        RawCpu { id, package, siblings, caches }
+    }
+
+    fn cache(&mut self, dir: &str) -> Option<RawCache> {
+        if self.text(&format!("{dir}/type")).as_deref() == Some("Instruction") {
+            return None;
+        }
+        let level = self.number(&format!("{dir}/level"))? as u32;
+        let kib = self.understood(&format!("{dir}/size"), kib);
+        Some(RawCache { level, kib, shared: self.list(&format!("{dir}/shared_cpu_list")) })
+    }
+
+    fn nodes(&mut self) -> Vec<RawNode> {
+        let ids = self.numbered("node", "node");
+        ids.into_iter()
+            .map(|id| RawNode {
+                id,
+                cpus: self.list(&format!("node/node{id}/cpulist")).unwrap_or_default(),
+                distances: self.understood(&format!("node/node{id}/distance"), |t| {
+                    let row: Option<Vec<u32>> = t.split_ascii_whitespace().map(|d| d.parse().ok()).collect();
+                    row.filter(|r| !r.is_empty())
+                }),
+            })
+            .collect()
+    }
+
+    fn idle_states(&mut self, cpu: usize) -> Vec<RawIdleState> {
+        let dir = format!("cpu/cpu{cpu}/cpuidle");
+        let enabled = |r: &Self, s: &str| r.text(&format!("{s}/disable")).is_none_or(|t| t == "0");
+        let states = self.numbered(&dir, "state").into_iter().map(|i| format!("{dir}/state{i}"));
+        let states: Vec<String> = states.filter(|s| enabled(self, s)).collect();
+        states
+            .iter()
+            .filter_map(|s| {
+                let us = self.text(&format!("{s}/residency"))?.parse::<u64>().ok()?;
+                let name = self.text(&format!("{s}/name")).unwrap_or_default();
+                Some(RawIdleState { name, residency_ns: us.min(1_000_000) * 1_000 })
+            })
+            .collect()
+    }
+}
+
+/// `0-3,8`: `None` if it is no such list.
+pub fn list(text: &str) -> Option<CpuSet> {
+    let mut set = CpuSet::new();
+    for part in text.trim().split(',').filter(|p| !p.is_empty()) {
+        let (from, to) = part.split_once('-').unwrap_or((part, part));
+        let (from, to): (usize, usize) = (from.trim().parse().ok()?, to.trim().parse().ok()?);
+        if from > to || to > NUMBER_MAX {
+            return None;
+        }
+        set.extend(from..=to);
+    }
+    Some(set)
+}
+
+/// `32768K`, `1M`: in KiB.
+fn kib(text: &str) -> Option<u64> {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let n: u64 = text[..digits].parse().ok()?;
+    let unit = match &text[digits..] {
+        "K" => 1,
+        "M" => 1 << 10,
+        "G" => 1 << 20,
+        _ => return None,
+    };
+    n.checked_mul(unit).filter(|n| *n > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists() {
+        let set = |l: &[usize]| Some(l.iter().copied().collect::<CpuSet>());
+        assert_eq!(list("0-2,5\n"), set(&[0, 1, 2, 5]));
+        assert_eq!(list(""), set(&[]));
+        assert_eq!(list("7"), set(&[7]));
+        for wrong in ["x", "3-1", "1-", "-1", "0-99999999", "1;2"] {
+            assert_eq!(list(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn sizes() {
+        assert_eq!(kib("48K"), Some(48));
+        assert_eq!(kib("2M"), Some(2048));
+        for wrong in ["", "K", "0K", "12", "1T", "99999999999999999999K"] {
+            assert_eq!(kib(wrong), None, "{wrong}");
+        }
+    }
+}

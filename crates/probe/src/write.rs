@@ -1,0 +1,130 @@
+//! From findings to the text of a machine file: what was found, and `defaults` for the rest.
+
+use std::fmt::Write;
+
+use contend_machine::{Arity, Cost, Machine, Numbering, Place, SECTIONS, Shape, keys};
+
+use crate::derive::Found;
+use crate::layout::Layout;
+
+/// What stands above the costs.
+#[derive(Clone, Copy)]
+pub struct Head<'a> {
+    pub name: &'a str,
+    pub description: &'a str,
+    pub hz: u32,
+    pub layout: &'a Layout,
+}
+
+/// A file with the costs that were found; `defaults` names the sections that lack some.
+pub fn machine(head: &Head<'_>, costs: &[Found]) -> String {
+    let of = |section: &str, field: &str| -> Vec<&Cost> {
+        costs.iter().filter(|f| f.section == section && f.field == field).map(|f| &f.cost).collect()
+    };
+    let lacks = |section: &&&str| {
+        keys().filter(|k| k.section == **section).any(|k| {
+            // A machine of one node has no remote distances.
+            of(k.section, k.field).is_empty() && (k.arity != Arity::PerRemote || head.layout.slit.len() > 1)
+        })
+    };
+    let defaults: Vec<String> = SECTIONS.iter().filter(lacks).map(|s| quoted(s)).collect();
+
+    let mut out = String::new();
+    let mut line = |text: &str| {
+        out.push_str(text);
+        out.push('\n');
+    };
+    if !costs.is_empty() {
+        line(
+            "# Made by `contend probe`. A range is the 5th to 95th percentile of the repetitions; of a sum or a difference, the\n\
+             # worst of its parts.",
+        );
+        for note in &head.layout.notes {
+            line(&format!("# Note: {}.", note.replace(|c: char| c.is_control(), " ")));
+        }
+    }
+    line(&format!("name = {}", quoted(head.name)));
+    line(&format!("description = {}", quoted(head.description)));
+    line(&format!("hz = {}", head.hz));
+    line(&format!("defaults = [{}]", defaults.join(", ")));
+    topology(&mut out, head.layout);
+    for section in SECTIONS {
+        let found: Vec<_> = keys().filter(|k| k.section == *section && !of(k.section, k.field).is_empty()).collect();
+        if !found.is_empty() {
+            write!(out, "\n[{section}]\n").expect("a String takes everything");
+        }
+        for key in found {
+            let entries = of(key.section, key.field);
+            let text = match key.arity {
+                Arity::One => cost(entries[0]),
+                _ => format!("[\n{}]", entries.iter().map(|c| format!("    {},\n", cost(c))).collect::<String>()),
+            };
+            writeln!(out, "{} = {text}", key.field).expect("a String takes everything");
+        }
+    }
+    out
+}
+
+fn topology(out: &mut String, layout: &Layout) {
+    out.push_str("\n[topology]\n");
+    let shape = regular(layout);
+    if let Some(s) = shape {
+        let Shape { nodes, llcs_per_node, cores_per_llc, threads_per_core, numbering } = s;
+        out.push_str(&format!(
+            "nodes = {nodes}\nllcs_per_node = {llcs_per_node}\ncores_per_llc = {cores_per_llc}\n\
+             threads_per_core = {threads_per_core}\nnumbering = \"{}\"\n",
+            numbering.name()
+        ));
+    }
+    if layout.slit.len() > 1 {
+        let row = |r: &Vec<u32>| format!("    [{}],\n", r.iter().map(u32::to_string).collect::<Vec<_>>().join(", "));
+        out.push_str(&format!("slit = [\n{}]\n", layout.slit.iter().map(row).collect::<String>()));
+    }
+    if shape.is_none() {
+        for (id, Place { core, llc, node }) in layout.places.iter().enumerate() {
+            out.push_str(&format!("[[topology.cpu]]\nid = {id}\ncore = {core}\nllc = {llc}\nnode = {node}\n"));
+        }
+    }
+}
+
+/// The shape of a machine whose parts are all alike and numbered in one of the usual ways.
+fn regular(layout: &Layout) -> Option<Shape> {
+    let count = |of: &dyn Fn(&Place) -> usize| layout.places.iter().map(of).max().map_or(0, |m| m + 1);
+    let (nodes, llcs, cores) = (count(&|p| p.node), count(&|p| p.llc), count(&|p| p.core));
+    let (cpus, divides) = (layout.places.len(), |a: usize, b: usize| b > 0 && a.is_multiple_of(b));
+    if !(divides(llcs, nodes) && divides(cores, llcs) && divides(cpus, cores)) {
+        return None;
+    }
+    [Numbering::CoresFirst, Numbering::ThreadsFirst].into_iter().find_map(|numbering| {
+        let shape = Shape {
+            nodes,
+            llcs_per_node: llcs / nodes,
+            cores_per_llc: cores / llcs,
+            threads_per_core: cpus / cores,
+            numbering,
+        };
+        // The numbering is the machine crate's to know: ask it.
+        let Shape { llcs_per_node, cores_per_llc, threads_per_core, .. } = shape;
+        let text = format!(
+            "name = \"shape\"\ndefaults = [\"lines\", \"interrupts\", \"cpu\", \"cache\", \"kernel\"]\n[topology]\n\
+             nodes = {nodes}\nllcs_per_node = {llcs_per_node}\ncores_per_llc = {cores_per_llc}\n\
+             threads_per_core = {threads_per_core}\nnumbering = \"{}\"\n",
+            numbering.name()
+        );
+        let made = Machine::parse(&text, "shape").ok()?.topology;
+        let same = layout.places.iter().enumerate().all(|(cpu, p)| {
+            let cpu = contend_platform::CpuId(cpu as u16);
+            (made.core_of(cpu), made.llc_of(cpu), made.node_of(cpu)) == (p.core, p.llc, p.node)
+        });
+        same.then_some(shape)
+    })
+}
+
+fn cost(c: &Cost) -> String {
+    format!("{{ value = {}, lo = {}, hi = {}, source = {} }}", c.value, c.lo, c.hi, quoted(&c.source))
+}
+
+/// A TOML string.
+fn quoted(s: &str) -> String {
+    toml::Value::from(s).to_string()
+}
