@@ -47,6 +47,7 @@ const SHIPPED: &[(&str, &str)] = shipped![
     "westmere-ex-8s-32c",
     "haswell-ex-4s-32c",
     "xen-16pcpu-2node",
+    "epyc-2vcpu",
 ];
 
 /// A host.

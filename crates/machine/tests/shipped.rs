@@ -62,6 +62,7 @@ fn shapes_are_those_of_the_studies() {
         ("westmere-ex-8s-32c", [8, 8, 32, 32]),
         ("haswell-ex-4s-32c", [4, 4, 32, 32]),
         ("xen-16pcpu-2node", [2, 2, 16, 16]),
+        ("epyc-2vcpu", [1, 1, 2, 2]),
     ];
     assert_eq!(shapes.len(), Machine::shipped().len());
     for (name, shape) in shapes {

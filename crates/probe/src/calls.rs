@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::AtomicU32;
 use std::time::Instant;
 
 use crate::pair::on;
@@ -31,7 +31,7 @@ pub fn sched_yield(cpu: usize) -> Option<f64> {
 
 /// FUTEX_WAIT on a word that has another value: the hash, the bucket's lock, the comparison, and back.
 pub fn futex_mismatch(cpu: usize) -> Option<f64> {
-    let word = AtomicU64::new(1);
+    let word = AtomicU32::new(1);
     timed(cpu, 300, || sys::futex_wait(&word, 0))
 }
 

@@ -171,33 +171,28 @@ impl Deriving<'_> {
         self.measured(("lines", "hit"), self.of(What::Hit), "dependent loads of one line");
         self.measured(("lines", "atomic"), self.of(What::Atomic), "fetch_add on one line, again and again");
         let memory = self.of(What::Memory);
-        let (mib, transfer) =
-            (self.given.facts.memory_bytes >> 20, "dependent loads of lines that the other CPU had just written");
+        let mib = self.given.facts.memory_bytes >> 20;
         let refill = format!(
             "{} KiB that the other CPU had written, loaded with several loads in flight",
             self.given.facts.refill_kib
         );
 
-        // From far to near, so that what is not measured can be bounded by what is farther; and the other way round.
         let names = ["core", "llc", "node"];
         let fills = ["refill_core_per_kib", "refill_llc_per_kib", "refill_node_per_kib"];
         let remote = self.given.machine.topology.nr_remote();
         for (class, (line, fill)) in names.into_iter().zip(fills).enumerate().map(|(i, k)| (i + 1, k)) {
-            let mut found = self.of(What::Transfer(class));
-            let mut how = transfer.to_string();
-            if class == 3 && found.is_none() {
-                found = memory;
-                how = format!("dependent loads from {mib} MiB of memory (there is no second cache in a node)");
+            if class == 3 && !self.given.samples.contains_key(&What::Transfer(class)) {
+                let how = format!("dependent loads from {mib} MiB of memory (there is no second cache in a node)");
+                self.measured(("lines", line), memory, &how);
+            } else {
+                self.transfer(("lines", line), class);
             }
-            self.measured(("lines", line), found, &how);
             self.measured(("cache", fill), self.of(What::Refill(class)), &refill);
         }
-        let far: Vec<Option<Spread>> = (0..remote).map(|i| self.of(What::Transfer(4 + i))).collect();
-        if far.iter().any(Option::is_some) {
-            for (i, s) in far.into_iter().enumerate() {
-                match s {
-                    Some(_) => self.measured(("lines", "remote"), s, transfer),
-                    None => self.estimate(("lines", "remote"), self.default(("lines", "remote"), i)),
+        if (0..remote).any(|i| self.given.samples.contains_key(&What::Transfer(4 + i))) {
+            for i in 0..remote {
+                if !self.transfer(("lines", "remote"), 4 + i) {
+                    self.estimate(("lines", "remote"), self.default(("lines", "remote"), i));
                 }
             }
         }
@@ -208,6 +203,22 @@ impl Deriving<'_> {
             &["refill_core_per_kib", "refill_llc_per_kib", "refill_node_per_kib", "refill_remote_per_kib"]
                 .map(|f| ("cache", f)),
         );
+    }
+
+    /// Between CPUs at a distance. A polled word is a second opinion, which the range covers. Returns whether it was
+    /// measured.
+    fn transfer(&mut self, key: (&'static str, &'static str), class: usize) -> bool {
+        let Some(load) = self.of(What::Transfer(class)) else { return false };
+        let mut s = load;
+        let mut how = "dependent loads of lines that the other CPU had just written".to_string();
+        if let Some(ping) = self.of(What::Ping(class)) {
+            // Half a round trip is two transfers: the store takes the line from the poller, who then loads it.
+            let ping = ping.times(0.5);
+            s = Spread { lo: load.lo.min(ping.lo), hi: load.hi.max(ping.hi), ..load };
+            how += &format!(" ({:.0} to {:.0}); a polled word says {:.0} to {:.0}", load.lo, load.hi, ping.lo, ping.hi);
+        }
+        self.measured(key, Some(s), &how);
+        true
     }
 
     /// What this machine does not have (a sibling, a second cache) has no influence, but farther must not be cheaper:

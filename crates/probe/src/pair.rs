@@ -1,6 +1,6 @@
 //! Threads bound to CPUs, and how two of them take turns.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::sys;
@@ -55,19 +55,19 @@ pub fn spin_until(word: &AtomicU64, value: u64) -> Option<()> {
 /// Sleep until the word is `value` or more. Only behind a [`Gate`], when it is certain that the partner runs: a time limit
 /// would program a timer each time.
 #[inline]
-pub fn sleep_until(word: &AtomicU64, value: u64) {
+pub fn sleep_until(word: &AtomicU32, value: u32) {
     loop {
         let now = word.load(Ordering::Acquire);
         if now >= value {
             return;
         }
-        sys::futex_wait(word, now as u32);
+        sys::futex_wait(word, now);
     }
 }
 
 /// Set the word and wake who sleeps on it.
 #[inline]
-pub fn wake(word: &AtomicU64, value: u64) {
+pub fn wake(word: &AtomicU32, value: u32) {
     word.store(value, Ordering::Release);
     sys::futex_wake(word);
 }

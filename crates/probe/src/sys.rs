@@ -2,7 +2,7 @@
 //! not looked at; whether they work at all is asked once, before.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::AtomicU32;
 
 use crate::sysfs::CpuSet;
 
@@ -59,16 +59,19 @@ pub fn sched_yield() {
     unsafe { libc::sched_yield() };
 }
 
-/// Sleep on a word while its low half is `expected`.
+/// Sleep on a word while it is `expected`.
 #[inline]
-pub fn futex_wait(word: &AtomicU64, expected: u32) {
-    contend_platform::native::futex_wait(word, expected, None);
+pub fn futex_wait(word: &AtomicU32, expected: u32) {
+    let (op, forever) = (libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG, std::ptr::null::<libc::timespec>());
+    // SAFETY: the address is that of a live atomic for the whole call; without a time limit nothing else is passed.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), op, expected, forever) };
 }
 
 /// Wake one sleeper.
 #[inline]
-pub fn futex_wake(word: &AtomicU64) {
-    contend_platform::native::futex_wake(word, 1);
+pub fn futex_wake(word: &AtomicU32) {
+    // SAFETY: as in `futex_wait`; the kernel only looks the address up.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, 1) };
 }
 
 /// Ticks a second: what the kernel gives as the resolution of its coarse clock is the length of a tick.

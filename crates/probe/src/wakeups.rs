@@ -1,6 +1,6 @@
 //! Experiments with sleeping and waking: context switches, wake-ups on one CPU and across.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::pair::{Alone, Gate, both, sleep_until, wake};
@@ -41,9 +41,9 @@ pub struct PingPong {
 
 /// Two threads wake each other and sleep. On one CPU both are such that a wakee does not preempt its waker.
 pub fn ping_pong(a: usize, b: usize) -> Option<PingPong> {
-    const TURNS: u64 = 100;
+    const TURNS: u32 = 100;
     let gate = Gate::default();
-    let words: [Alone<AtomicU64>; 2] = Default::default();
+    let words: [Alone<AtomicU32>; 2] = Default::default();
     let player = |me: usize| {
         let (gate, mine, other) = (&gate, &words[me].0, &words[1 - me].0);
         move || {
@@ -68,14 +68,14 @@ pub fn ping_pong(a: usize, b: usize) -> Option<PingPong> {
         }
     };
     let (first, _) = both((a, b), player(0), player(1))?;
-    Some(PingPong { half: first.0.as_nanos() as f64 / (2 * TURNS) as f64, wake: first.1 })
+    Some(PingPong { half: first.0.as_nanos() as f64 / f64::from(2 * TURNS), wake: first.1 })
 }
 
 /// A thread on `sleeper` is woken from `waker` after its CPU has been idle for about `idle`: from just before the call
 /// until it runs.
-pub fn wake_idle(waker: usize, sleeper: usize, idle: Duration, times: u64) -> Option<f64> {
+pub fn wake_idle(waker: usize, sleeper: usize, idle: Duration, times: u32) -> Option<f64> {
     let gate = Gate::default();
-    let word = Alone::<AtomicU64>::default();
+    let word = Alone::<AtomicU32>::default();
     let answer = Alone::<AtomicU64>::default();
     let epoch = Instant::now();
     let stamp = || epoch.elapsed().as_nanos() as u64;
