@@ -35,7 +35,7 @@ fn main() {
                 all[all.len() / 2]
             };
             println!(
-                "{lock:>18} {n:>4} {:8.3} {:6.3} {:8.2} {:7.0} {:9.0} {:10.0} {:8.0} {:6.2}",
+                "{lock:>18} {n:>4} {:8.3} {:6.3} {:8.2} {:7.0} {:9.0} {:10.0} {:8.0} {:6.2} {:7.0}",
                 median(&|r| r.throughput / 1e6),
                 median(&|r| r.jain),
                 median(&|r| r.max_min),
@@ -43,7 +43,8 @@ fn main() {
                 median(&|r| r.p999_ns as f64),
                 median(&|r| r.p9999_ns as f64),
                 median(&|r| r.wait_max_ns as f64 / 1e3),
-                median(&|r| r.cpu_share)
+                median(&|r| r.cpu_share),
+                median(&|r| r.switches)
             );
         }
     }

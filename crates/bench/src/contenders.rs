@@ -1,6 +1,8 @@
 //! The locks of the benchmark, ours and others', behind one small trait.
 
-use contend_locks::{MakeLock, Ticket, UnfairByte};
+use contend_locks::adaptive::Standard;
+use contend_locks::native::Global;
+use contend_locks::{Adaptive, MakeLock, RawLock, Ticket, UnfairByte};
 use contend_platform::native::Threads;
 use std::cell::UnsafeCell;
 
@@ -51,6 +53,8 @@ contenders! {
     "pthread-adaptive" = PthreadAdaptive, false;
     /// spin 0.12: test and set
     "spin" = spin::Mutex<()>, false;
+    /// this project's own: bounded stealing before a queue, yields where nothing is held
+    "adaptive" = Adaptive<Threads, Global>, true;
     /// unfair byte lock: test and set
     "unfair-byte" = Ours<UnfairByte<Threads>>, true;
     /// ticket lock
@@ -77,6 +81,16 @@ macro_rules! by_guard {
     )* };
 }
 by_guard! { parking_lot::Mutex<()>, usync::Mutex<()>, spin::Mutex<()>, }
+
+impl Contender for Adaptive<Threads, Global, Standard> {
+    #[inline]
+    fn with<R>(&self, f: impl FnOnce() -> R) -> R {
+        self.lock(&Threads);
+        let result = f();
+        self.unlock(&Threads);
+        result
+    }
+}
 
 /// One of ours, through its algorithm.
 pub struct Ours<L>(L);

@@ -15,6 +15,9 @@ pub struct Load {
     pub critical_ns: u64,
     /// Time between unlock and lock, in ns: each time uniform between these two.
     pub think_ns: (u64, u64),
+    /// Time before what counts, in ns, 0 to 10 s. The operating system needs some 0.3 s to spread threads that have just
+    /// been started evenly over the CPUs; until then a fair lock looks unfair.
+    pub warmup_ns: u64,
     /// How long, in ns of wall or virtual time, 1 ms to 100 s.
     pub duration_ns: u64,
     /// Seed of the think times.
@@ -24,7 +27,15 @@ pub struct Load {
 impl Default for Load {
     /// The load of the project's figures: a short critical section, several times as much outside.
     fn default() -> Self {
-        Load { threads: 2, hogs: 0, critical_ns: 100, think_ns: (250, 750), duration_ns: 1_000_000_000, seed: 1 }
+        Load {
+            threads: 2,
+            hogs: 0,
+            critical_ns: 100,
+            think_ns: (250, 750),
+            warmup_ns: 300_000_000,
+            duration_ns: 1_000_000_000,
+            seed: 1,
+        }
     }
 }
 
@@ -64,6 +75,7 @@ impl Load {
         within("hogs", self.hogs.into(), 0, 1024)?;
         within("critical_ns", self.critical_ns, 0, 1_000_000_000)?;
         within("think_ns", self.think_ns.1, 0, 1_000_000_000)?;
+        within("warmup_ns", self.warmup_ns, 0, 10_000_000_000)?;
         within("duration_ns", self.duration_ns, 1_000_000, 100_000_000_000)?;
         if self.think_ns.0 > self.think_ns.1 {
             return Err(LoadError::Think(self.think_ns.0, self.think_ns.1));

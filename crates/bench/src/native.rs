@@ -14,7 +14,7 @@ use rand_pcg::Pcg64Mcg;
 use std::cell::UnsafeCell;
 use std::hint::black_box;
 use std::sync::{Barrier, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Run lock `name` under `load` once.
 ///
@@ -91,11 +91,22 @@ struct Thread {
     count: u64,
     /// In ticks of the clock.
     waits: Histogram<u64>,
-    cpu_s: f64,
+    used: Used,
 }
 
-/// From the moment at which all threads run to the beginning of what counts.
-const WARMUP: Duration = Duration::from_millis(20);
+/// What a thread has used since it began.
+#[derive(Clone, Copy, Default)]
+struct Used {
+    cpu_s: f64,
+    switches: u64,
+}
+
+impl std::ops::Sub for Used {
+    type Output = Used;
+    fn sub(self, other: Used) -> Used {
+        Used { cpu_s: self.cpu_s - other.cpu_s, switches: self.switches - other.switches }
+    }
+}
 
 impl Visitor for Run<'_> {
     type Out = Row;
@@ -115,15 +126,15 @@ impl Visitor for Run<'_> {
         let start = || {
             barrier.wait();
             *window.get_or_init(|| {
-                let begin = clock.raw() + (WARMUP.as_nanos() as f64 * ticks_per_ns) as u64;
+                let begin = clock.raw() + (load.warmup_ns as f64 * ticks_per_ns) as u64;
                 (begin, begin + (load.duration_ns as f64 * ticks_per_ns) as u64)
             })
         };
         let body = |i: u32| {
             let mut rng = Pcg64Mcg::seed_from_u64(load.seed << 32 | u64::from(i));
-            let mut mine = Thread { count: 0, waits: waits(), cpu_s: 0.0 };
+            let mut mine = Thread { count: 0, waits: waits(), used: Used::default() };
             let (begin, end) = start();
-            let mut cpu_begin = None;
+            let mut used_before = None;
             loop {
                 let asked = clock.raw();
                 if asked >= end {
@@ -139,13 +150,13 @@ impl Visitor for Run<'_> {
                     wait
                 });
                 if asked >= begin {
-                    cpu_begin.get_or_insert_with(thread_cpu_s);
+                    used_before.get_or_insert_with(Used::by_this_thread);
                     mine.waits.saturating_record(wait);
                     mine.count += 1;
                 }
                 work(rng.random_range(think.0..=think.1));
             }
-            mine.cpu_s = cpu_begin.map_or(0.0, |begin| thread_cpu_s() - begin);
+            mine.used = used_before.map_or_else(Used::default, |before| Used::by_this_thread() - before);
             mine
         };
         let hog = || {
@@ -169,8 +180,9 @@ impl Visitor for Run<'_> {
             all.saturating_record_n((v.value_iterated_to() as f64 / ticks_per_ns) as u64, v.count_at_value());
         }
         let seconds = load.duration_ns as f64 * 1e-9;
-        let cpu_share = threads.iter().map(|t| t.cpu_s).sum::<f64>() / seconds / cpus();
-        Row::new(name, load, repeat, seconds, &counts, &all, cpu_share)
+        let cpu_share = threads.iter().map(|t| t.used.cpu_s).sum::<f64>() / seconds / cpus();
+        let switches = threads.iter().map(|t| t.used.switches).sum::<u64>() as f64 / seconds;
+        Row::new(name, load, repeat, seconds, &counts, &all, cpu_share, switches)
     }
 }
 
@@ -180,12 +192,21 @@ fn ticks_per_ns(clock: &Clock) -> f64 {
     TICKS as f64 / clock.delta_as_nanos(0, TICKS) as f64
 }
 
-/// CPU time of the calling thread so far, in s.
-fn thread_cpu_s() -> f64 {
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the pointer is to a live timespec.
-    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut now) };
-    now.tv_sec as f64 + now.tv_nsec as f64 * 1e-9
+impl Used {
+    fn by_this_thread() -> Self {
+        // SAFETY: all zeros is a valid rusage.
+        let mut used: libc::rusage = unsafe { std::mem::zeroed() };
+        #[cfg(target_os = "linux")]
+        // SAFETY: the pointer is to a live rusage.
+        unsafe {
+            libc::getrusage(libc::RUSAGE_THREAD, &raw mut used);
+        }
+        let seconds = |t: libc::timeval| t.tv_sec as f64 + t.tv_usec as f64 * 1e-6;
+        Used {
+            cpu_s: seconds(used.ru_utime) + seconds(used.ru_stime),
+            switches: (used.ru_nvcsw + used.ru_nivcsw) as u64,
+        }
+    }
 }
 
 /// CPUs that this process may use.

@@ -38,6 +38,8 @@ pub struct Row {
     /// CPU time that the threads used on the lock's account / CPU time of the machine: 1 means that no CPU idled. NaN if
     /// not known.
     pub cpu_share: f64,
+    /// Context switches of these threads a second, voluntary or not.
+    pub switches: f64,
 }
 
 /// Longest wait that a histogram tells apart: 1000 s.
@@ -57,6 +59,7 @@ pub fn jain(counts: &[u64]) -> f64 {
 
 impl Row {
     /// From the threads' counts and waits.
+    #[expect(clippy::too_many_arguments, reason = "what a run yields")]
     pub fn new(
         lock: &str,
         load: &crate::Load,
@@ -65,6 +68,7 @@ impl Row {
         counts: &[u64],
         waits: &Histogram<u64>,
         cpu_share: f64,
+        switches: f64,
     ) -> Self {
         let acquisitions: u64 = counts.iter().sum();
         let (least, most) = (counts.iter().min().copied().unwrap_or(0), counts.iter().max().copied().unwrap_or(0));
@@ -84,6 +88,7 @@ impl Row {
             p9999_ns: waits.value_at_quantile(0.9999),
             wait_max_ns: waits.max(),
             cpu_share,
+            switches,
         }
     }
 }

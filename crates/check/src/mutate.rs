@@ -251,6 +251,9 @@ impl<P: CheckedPlatform> Platform for Mutated<P> {
     fn yield_point(&self) {
         self.inner.yield_point();
     }
+    fn relinquish(&self) {
+        self.inner.relinquish();
+    }
     fn lock_event(&self, event: LockEvent, n: u64) {
         self.inner.lock_event(event, n);
     }

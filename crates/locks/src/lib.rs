@@ -19,6 +19,7 @@
 
 extern crate alloc;
 
+pub mod adaptive;
 pub mod mcs;
 #[cfg(feature = "std")]
 pub mod native;
@@ -28,6 +29,7 @@ pub mod queued;
 pub mod ticket;
 pub mod unfair_byte;
 
+pub use adaptive::Adaptive;
 pub use mcs::{Mcs, McsPool};
 pub use nodes::{NODES_PER_CPU, NodeId, Nodes, Pool, QueueNode};
 pub use order::{PairGuarded, lock_mover, lock_pair, unlock_pair};

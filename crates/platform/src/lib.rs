@@ -183,6 +183,10 @@ pub trait Platform {
     /// which CPUs can be taken away may give this one up here; elsewhere nothing happens.
     #[inline]
     fn yield_point(&self) {}
+    /// The caller waits, and spinning has been in vain: let others run (`sched_yield`, a hypervisor's yield). Returns
+    /// soon; where nobody else would run, nothing happens.
+    #[inline]
+    fn relinquish(&self) {}
     /// Something that a lock statistic counts happened, `n` times (for latencies: took `n` ns). Costs nothing where
     /// nobody counts.
     #[inline]

@@ -9,6 +9,7 @@ use crate::{CpuId, Line, Nanos, Ordering, Platform, Time};
 use std::sync::atomic::{AtomicU64, fence};
 use std::time::{Duration, Instant};
 
+mod slice;
 mod slot;
 mod threads;
 

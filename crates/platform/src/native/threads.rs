@@ -1,6 +1,6 @@
 //! The handle of locks that any thread may take.
 
-use super::{futex_wait, futex_wake, slot, spin_until};
+use super::{futex_wait, futex_wake, slice, slot, spin_until};
 use crate::bare::atomic_words;
 use crate::{CpuId, Line, Nanos, Ordering, Platform, Time};
 use std::sync::OnceLock;
@@ -42,5 +42,12 @@ impl Platform for Threads {
     }
     fn kick(&self, w: &AtomicU64, _target: CpuId) {
         futex_wake(w, i32::MAX);
+    }
+    #[inline]
+    fn yield_point(&self) {
+        slice::point(|| self.now());
+    }
+    fn relinquish(&self) {
+        std::thread::yield_now();
     }
 }
