@@ -7,12 +7,18 @@
 use crate::bare::{SharedCell, atomic_words};
 use crate::{CpuId, Line, Nanos, Ordering, Platform, Time};
 use std::sync::atomic::{AtomicU64, fence};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+#[cfg(feature = "lock-stats")]
+mod counters;
+mod park;
 mod slice;
 mod slot;
 mod threads;
 
+#[cfg(feature = "lock-stats")]
+pub use counters::lock_events;
+pub use park::{futex_wait, futex_wake};
 pub use threads::Threads;
 
 /// One OS thread's handle. Create one per thread, with distinct CPU numbers.
@@ -95,44 +101,4 @@ fn spin_until<const N: usize>(
             std::hint::spin_loop();
         }
     }
-}
-
-/// Sleep while the low half of `w` equals `expected`, until woken or until `timeout`; may return early.
-pub fn futex_wait(w: &AtomicU64, expected: u32, timeout: Option<Duration>) {
-    #[cfg(target_os = "linux")]
-    {
-        let ts = timeout.map(|t| libc::timespec {
-            tv_sec: t.as_secs() as libc::time_t,
-            tv_nsec: libc::c_long::from(t.subsec_nanos() as i32),
-        });
-        let ts = ts.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-        // SAFETY: the address is that of the low 32 bits of a live atomic (see `low_half`), `ts` is null or points to a
-        // live timespec; the call keeps neither.
-        unsafe {
-            libc::syscall(libc::SYS_futex, low_half(w), libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG, expected, ts);
-        }
-    }
-    #[cfg(not(target_os = "linux"))]
-    {
-        let _ = (w, expected);
-        std::thread::sleep(timeout.unwrap_or(Duration::from_micros(50)).min(Duration::from_micros(50)));
-    }
-}
-
-/// Wake up to `count` threads that sleep in [`futex_wait`] on `w`.
-pub fn futex_wake(w: &AtomicU64, count: i32) {
-    #[cfg(target_os = "linux")]
-    // SAFETY: as in `futex_wait`.
-    unsafe {
-        libc::syscall(libc::SYS_futex, low_half(w), libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, count);
-    }
-    #[cfg(not(target_os = "linux"))]
-    let _ = (w, count);
-}
-
-/// The futex word: the half of the atomic that holds its low 32 bits.
-#[cfg(target_os = "linux")]
-fn low_half(w: &AtomicU64) -> *const u32 {
-    let base = w.as_ptr().cast::<u32>().cast_const();
-    if cfg!(target_endian = "big") { base.wrapping_add(1) } else { base }
 }

@@ -50,4 +50,10 @@ impl Platform for Threads {
     fn relinquish(&self) {
         std::thread::yield_now();
     }
+    // Without the feature this is the trait's own, which does nothing.
+    #[cfg(feature = "lock-stats")]
+    #[inline]
+    fn lock_event(&self, event: crate::LockEvent, n: u64) {
+        super::counters::count(event, n);
+    }
 }
