@@ -1,77 +1,142 @@
-//! Lock algorithms, one a file, each written once over [`Platform`]: the same source runs on OS threads, under loom
-//! and shuttle (`contend-check`), and in the simulator.
+//! Mutexes made of the spinlocks that kernels use, and the algorithms themselves.
 //!
-//! Callers are CPUs, not threads: they run with interrupts off, so whoever holds or waits for a lock is identified by
-//! its CPU number alone, and queue nodes are per CPU. A lock is released by the CPU that took it.
+//! ```
+//! # #[cfg(all(feature = "std", feature = "lock_api"))] {
+//! use contend_locks::Mutex;
 //!
-//! | file | state | hand-over |
+//! static COUNTER: Mutex<u64> = Mutex::new(0);
+//!
+//! std::thread::scope(|s| {
+//!     for _ in 0..4 {
+//!         s.spawn(|| *COUNTER.lock() += 1);
+//!     }
+//! });
+//! assert_eq!(*COUNTER.lock(), 4);
+//! # }
+//! ```
+//!
+//! Each algorithm is written once, in a file of its own, over a small contract with the world that it runs in
+//! (`contend_platform::Platform`). The same source serves OS threads and bare metal here, and a simulator of large machines and
+//! the model checkers loom and shuttle in the project that this crate is from. Each lock's module says in its text what
+//! states the lock has and what each operation does to them.
+//!
+//! # Which lock when
+//!
+//! | module | hand-over | waiters | size | choose it when |
+//! |---|---|---|---|---|
+//! | [`unfair_byte`] | to anybody; a waiter may be passed for ever | all poll the lock | 8 bytes | sections are short and rarely contended, or a waiter may not be running and fairness does not matter |
+//! | [`ticket`] | first come, first served | all poll the lock | 8 bytes | few CPUs, each thread has one, and order or a bound on the wait matters |
+//! | `queued` | first come, first served | one polls the lock, the others a line of their own | 8 bytes, and 512 a thread of the process | many CPUs, each thread has one |
+//!
+//! **First come, first served is wrong for threads that share CPUs.** When the next in line is not running, the lock
+//! stands still until the scheduler comes to that thread, however many others run. With twice as many busy threads as CPUs
+//! the throughput of a fair spinlock is one or two orders of magnitude below that of a mutex that sleeps. So use `ticket`
+//! and `queued` where each thread has a CPU to itself: pinned threads, thread-per-core servers, kernels, measurements. For
+//! anything else the mutexes of `std` and `parking_lot` are better than these two.
+//!
+//! Waiters of the three locks above spin. Those of OS threads yield their CPU when they have spun for long; none sleeps.
+//!
+//! [`Mutex`] in the crate's root is the one to take when in doubt. It is [`queued::Mutex`] until there is a lock here
+//! that is better for threads in general.
+//!
+//! # What every mutex has
+//!
+//! The mutexes are those of [`lock_api`], so they have what its users know: `const fn new`, `try_lock`, guards that can be
+//! mapped, `get_mut`, `into_inner`, `Debug`, `Default`, `From<T>`. A module has
+//!
+//! | | for | needs |
 //! |---|---|---|
-//! | [`unfair_byte`] | one bit | to anybody; all waiters poll the one word |
-//! | [`ticket`] | (owner, waiters) in one word | first come, first served; all waiters poll the one word |
-//! | [`queued`] | (tail, pending, locked) and a queue of nodes | first come, first served; one waiter polls the word, the others lines of their own |
-//! | [`mcs`] | tail word and a queue of nodes | first come, first served; each waiter polls a line of its own |
+//! | `Mutex`, `MutexGuard`, `MappedMutexGuard` | OS threads | feature `std` |
+//! | `ReentrantMutex` and its guards | OS threads; whoever holds it may lock it again, for shared access | feature `std` |
+//! | `SpinMutex` and its guards | code without an operating system; only of locks that need no queue nodes | |
+//! | `RawMutex`, `RawSpinMutex` | `lock_api`'s type parameter: to choose a lock by type | |
 //!
-//! [`order`] holds what is built from several locks: a pair taken in one global order, and the lock that guards a
-//! thing which may move to another lock meanwhile.
+//! * **Fair release.** `MutexGuard::unlock_fair` and `bump` exist where the longest waiter is served: every release of these
+//!   locks is fair, so `unlock_fair` is `unlock`, and `bump` lets one waiter in.
+//! * **Sending guards.** A guard may be sent to another thread and dropped there, where its module says so; none of the locks
+//!   above knows who holds it. Guards of a `ReentrantMutex` stay where they are.
+//! * **Panics.** There is no poisoning. A panic in a critical section drops the guard on its way, which releases the lock;
+//!   the data stay as they were left. If they must not be seen half changed, put them in order in a `Drop`.
+//! * **Relocking** by the holder never returns (but for `ReentrantMutex`).
+//! * **Forgetting a guard** leaves the lock held, for ever. Moving or dropping the mutex is then still sound.
 //!
-//! Which ordering is needed where, and which test catches its absence, is measured by `contend-check` (table in
-//! `docs/internals/checked-world.md`).
+//! # What is not here
+//!
+//! * **Timed locking.** Waiters of these queues cannot leave: nothing in the algorithms takes a node out of the middle.
+//!   [`try_lock`](lock_api::Mutex::try_lock) is there.
+//! * **`RwLock`, `Condvar`, `Once`.** Use those of `parking_lot` or `std`.
+//! * **Poisoning**, deadlock detection, hardware lock elision.
+//! * **Locks in signal handlers and in allocators.** A handler that interrupts its own thread in a critical section and wants
+//!   the same lock waits for ever, as with every mutex. Locks with nodes allocate them once for 64 threads, and threads get a
+//!   number from a table on the heap, so a global allocator can use only `SpinMutex`.
+//!
+//! # Features
+//!
+//! | feature | default | |
+//! |---|---|---|
+//! | `std` | yes | OS threads |
+//! | `lock_api` | yes | the mutexes, by `lock_api` 0.5; needs Rust 1.95, the rest of the crate 1.88 |
+//! | `lock_api_04` | | `RawMutex` and `RawSpinMutex` implement the traits of `lock_api` 0.4 also: `lock_api_04::Mutex<ticket::RawMutex, T>` |
+//! | `arc_lock`, `serde` | | those features of `lock_api` |
+//! | `stats` | | counts what slow paths do, by the names of the kernel's counters (module `stats`); without it nothing of that is compiled |
+//! | `alloc` | with `std` | the algorithms with queue nodes, for worlds of one's own |
+//! | `portable-parking` | | for tests |
+//!
+//! Without `std` the crate is `no_std`, and without `alloc` it links no allocator. What is left are the `SpinMutex` of
+//! [`ticket`] and [`unfair_byte`] and the generic layer [`algorithm`]. Every target must have 64-bit atomics.
+//!
+//! # The layer below
+//!
+//! [`algorithm`] has the same locks over any platform, with explicit handles: for simulators, checkers and kernels.
 
+#![cfg_attr(not(feature = "std"), no_std)]
+#![warn(missing_docs)]
+
+#[cfg(not(target_has_atomic = "64"))]
+compile_error!("contend-locks keeps a lock in one 64-bit atomic, which this target does not have");
+
+#[cfg(feature = "alloc")]
 extern crate alloc;
 
+#[macro_use]
+mod forms;
+
+#[cfg(all(doctest, feature = "std", feature = "lock_api"))]
+mod compile_tests;
+#[cfg(all(doctest, feature = "std", feature = "lock_api"))]
+#[doc = include_str!("../README.md")]
+mod readme {}
+
+#[cfg(feature = "alloc")]
 pub mod adaptive;
+pub mod algorithm;
+#[cfg(feature = "alloc")]
 pub mod mcs;
 #[cfg(feature = "std")]
 pub mod native;
+#[cfg(feature = "alloc")]
 pub mod nodes;
 pub mod order;
+#[cfg(feature = "alloc")]
 pub mod queued;
+#[cfg(feature = "stats")]
+pub mod stats;
 pub mod ticket;
 pub mod unfair_byte;
 
-pub use adaptive::Adaptive;
-pub use mcs::{Mcs, McsPool};
-pub use nodes::{NODES_PER_CPU, NodeId, Nodes, Pool, QueueNode};
-pub use order::{PairGuarded, lock_mover, lock_pair, unlock_pair};
-pub use queued::Queued;
-pub use ticket::Ticket;
-pub use unfair_byte::UnfairByte;
+#[cfg(feature = "lock_api")]
+pub use lock_api;
+#[cfg(feature = "lock_api_04")]
+pub use lock_api_04;
+#[cfg(feature = "std")]
+pub use native::RawThreadId;
 
-use alloc::sync::Arc;
-use contend_platform::{Line, Platform};
+// The lock for those who do not want to choose. The one place that says which it is, but for the text above.
+#[cfg(all(feature = "std", feature = "arc_lock", feature = "lock_api"))]
+pub use queued::{ArcMutexGuard, ArcReentrantMutexGuard};
+#[cfg(all(feature = "std", feature = "lock_api"))]
+pub use queued::{MappedMutexGuard, MappedReentrantMutexGuard, Mutex, MutexGuard, ReentrantMutex, ReentrantMutexGuard};
 
-/// A mutual-exclusion lock of CPUs.
-pub trait RawLock<P: Platform> {
-    /// Take the lock; everything the last holder did is visible afterwards. Says whether it had to wait: what a lock
-    /// statistic calls contended.
-    #[inline]
-    fn lock(&self, p: &P) -> bool {
-        self.lock_with(p, || ())
-    }
-
-    /// Take the lock; `waits` is called once, when it is found taken and before the wait.
-    fn lock_with(&self, p: &P, waits: impl FnOnce()) -> bool;
-
-    /// Take the lock if that is possible without waiting.
-    fn try_lock(&self, p: &P) -> bool;
-
-    /// Release the lock. The calling CPU holds it.
-    fn unlock(&self, p: &P);
-}
-
-/// A lock that can be made in any world.
-pub trait MakeLock<P: Platform>: RawLock<P> + Sized {
-    /// What the locks of a world share: queue nodes, or `()`.
-    type Pool;
-
-    /// That shared part, for CPUs `0..nr_cpus`.
-    fn pool(p: &P, nr_cpus: usize) -> Self::Pool;
-
-    /// A free lock whose word lies on `line` (with the data it guards, or alone: the caller's choice).
-    fn on_line(p: &P, line: Line, pool: &Arc<Self::Pool>) -> Self;
-
-    /// A free lock on a line of its own that shares nothing with other locks.
-    fn new(p: &P, nr_cpus: usize) -> Self {
-        Self::on_line(p, p.line(), &Arc::new(Self::pool(p, nr_cpus)))
-    }
-}
+// By these paths the other crates of the workspace know the layer below.
+#[doc(hidden)]
+pub use algorithm::*;

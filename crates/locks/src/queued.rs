@@ -131,3 +131,7 @@ impl<P: Platform> MakeLock<P> for Queued<P> {
         Queued { state: p.word(line, 0), nodes: Arc::clone(pool) }
     }
 }
+
+// `GuardSend`: a node is released by the waiter itself before it holds, and the state names waiters only. `fair`: while
+// somebody waits, the word is not 0, and newcomers queue.
+mutex!(Queued<Threads, Global> = Queued { state: word(0), nodes: Global }, GuardSend, fair);

@@ -16,8 +16,9 @@
 //!
 //! All waiters poll the one word: a release costs each of them a miss, so hand-over grows with their number.
 
-use crate::{MakeLock, RawLock};
-use alloc::sync::Arc;
+use crate::RawLock;
+#[cfg(feature = "alloc")]
+use crate::{MakeLock, alloc::sync::Arc};
 use contend_platform::{Line, Ordering, Platform};
 
 /// One more CPU holds or waits.
@@ -81,6 +82,7 @@ impl<P: Platform> RawLock<P> for Ticket<P> {
     }
 }
 
+#[cfg(feature = "alloc")]
 impl<P: Platform> MakeLock<P> for Ticket<P> {
     type Pool = ();
 
@@ -90,3 +92,7 @@ impl<P: Platform> MakeLock<P> for Ticket<P> {
         Ticket::after(p, line, 0)
     }
 }
+
+// `GuardSend`: the state counts, and names nobody. `fair`: a release serves the next ticket.
+mutex!(Ticket<Threads> = Ticket { state: word(0) }, GuardSend, fair);
+spin_mutex!(Ticket<Bare> = Ticket { state: word(0) }, GuardSend, fair);

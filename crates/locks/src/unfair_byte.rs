@@ -11,8 +11,9 @@
 //! No queue and no fairness: whoever reaches the line first wins, and a waiter may be bypassed for ever. A release
 //! costs every waiter a miss. Strong where the next waiter may not be running (an overcommitted guest), weak elsewhere.
 
-use crate::{MakeLock, RawLock};
-use alloc::sync::Arc;
+use crate::RawLock;
+#[cfg(feature = "alloc")]
+use crate::{MakeLock, alloc::sync::Arc};
 use contend_platform::{Line, Ordering, Platform};
 
 /// Unfair byte lock; elsewhere called test-and-test-and-set.
@@ -52,6 +53,7 @@ impl<P: Platform> RawLock<P> for UnfairByte<P> {
     }
 }
 
+#[cfg(feature = "alloc")]
 impl<P: Platform> MakeLock<P> for UnfairByte<P> {
     type Pool = ();
 
@@ -61,3 +63,7 @@ impl<P: Platform> MakeLock<P> for UnfairByte<P> {
         UnfairByte::on(p, line)
     }
 }
+
+// `GuardSend`: the state is a bit, which names nobody.
+mutex!(UnfairByte<Threads> = UnfairByte { held: word(0) }, GuardSend, unfair);
+spin_mutex!(UnfairByte<Bare> = UnfairByte { held: word(0) }, GuardSend, unfair);

@@ -1,4 +1,5 @@
 //! Every lock, on OS threads: mutual exclusion with fewer and with more threads than cores, try_lock, nesting.
+#![cfg(feature = "alloc")]
 
 use contend_locks::{MakeLock, Mcs, McsPool, Queued, RawLock, Ticket, UnfairByte, lock_mover, lock_pair, unlock_pair};
 use contend_platform::native::{Native, NativeCell};

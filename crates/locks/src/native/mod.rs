@@ -1,5 +1,7 @@
-//! The locks on OS threads.
+//! What locks of OS threads need besides their platform: the queue nodes of a process's threads, and identities.
 
 pub mod nodes;
+mod thread_id;
 
 pub use nodes::Global;
+pub use thread_id::RawThreadId;

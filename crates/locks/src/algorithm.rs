@@ -1,0 +1,63 @@
+//! The layer below the mutexes: algorithms over any [`Platform`], for simulators, model checkers, kernels.
+//!
+//! Callers are CPUs, not threads: they run with interrupts off, so whoever holds or waits for a lock is identified by
+//! its CPU number alone, and queue nodes are per CPU. A lock is released by the CPU that took it.
+//!
+//! A lock's operations are [`RawLock`]. [`MakeLock`] makes one in any world whose CPUs are known. Which ordering is needed
+//! where, and which test catches its absence, is measured by the project's checkers (loom and shuttle).
+//!
+//! This layer serves the project's own simulator and checkers and changes with them: expect more of it to change in a new
+//! 0.x version than of the mutexes.
+
+pub use crate::order::{PairGuarded, lock_mover, lock_pair, unlock_pair};
+#[cfg(feature = "alloc")]
+pub use crate::{
+    adaptive::Adaptive,
+    mcs::{Mcs, McsPool},
+    nodes::{NODES_PER_CPU, NodeId, Nodes, Pool, QueueNode},
+    queued::Queued,
+};
+pub use crate::{ticket::Ticket, unfair_byte::UnfairByte};
+pub use contend_platform::Platform;
+
+#[cfg(feature = "alloc")]
+use alloc::sync::Arc;
+#[cfg(feature = "alloc")]
+use contend_platform::Line;
+
+/// A mutual-exclusion lock of CPUs.
+pub trait RawLock<P: Platform> {
+    /// Take the lock; everything the last holder did is visible afterwards. Says whether it had to wait: what a lock
+    /// statistic calls contended.
+    #[inline]
+    fn lock(&self, p: &P) -> bool {
+        self.lock_with(p, || ())
+    }
+
+    /// Take the lock; `waits` is called once, when it is found taken and before the wait.
+    fn lock_with(&self, p: &P, waits: impl FnOnce()) -> bool;
+
+    /// Take the lock if that is possible without waiting.
+    fn try_lock(&self, p: &P) -> bool;
+
+    /// Release the lock. The calling CPU holds it.
+    fn unlock(&self, p: &P);
+}
+
+/// A lock that can be made in any world.
+#[cfg(feature = "alloc")]
+pub trait MakeLock<P: Platform>: RawLock<P> + Sized {
+    /// What the locks of a world share: queue nodes, or `()`.
+    type Pool;
+
+    /// That shared part, for CPUs `0..nr_cpus`.
+    fn pool(p: &P, nr_cpus: usize) -> Self::Pool;
+
+    /// A free lock whose word lies on `line` (with the data it guards, or alone: the caller's choice).
+    fn on_line(p: &P, line: Line, pool: &Arc<Self::Pool>) -> Self;
+
+    /// A free lock on a line of its own that shares nothing with other locks.
+    fn new(p: &P, nr_cpus: usize) -> Self {
+        Self::on_line(p, p.line(), &Arc::new(Self::pool(p, nr_cpus)))
+    }
+}
