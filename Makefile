@@ -38,12 +38,14 @@ build: $(VENV)/ready ## Build the release wheel into .venv; the tool is .venv/bi
 	$(BIN)/maturin develop --release --locked --quiet >/dev/null
 	@$(CONTEND) --version
 
-lint: $(VENV)/dev-ready ## Formatters, clippy, ruff
+lint: $(VENV)/dev-ready ## Formatters, clippy, the lock crate without std and as a package, ruff
 	@if $(CARGO) fmt --version >/dev/null 2>&1; then $(CARGO) fmt --all --check; \
 	else echo "SKIPPED: cargo fmt is not installed (rustup component add rustfmt)" >&2; fi
 	@if $(CARGO) clippy --version >/dev/null 2>&1; then \
 		$(CARGO) clippy --workspace --all-targets --locked --quiet -- $(CLIPPY_FLAGS); \
 	else echo "SKIPPED: cargo clippy is not installed (rustup component add clippy)" >&2; fi
+	$(CARGO) check --quiet --locked -p contend-locks --no-default-features --features lock_api
+	$(CARGO) package --quiet --locked --offline --no-verify --allow-dirty -p contend-platform -p contend-locks
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 
