@@ -2,19 +2,23 @@
 //!
 //! [`futex_wait`] compares and sleeps as one step with respect to [`futex_wake`] on the same word. So a waker that changes
 //! the word first and wakes then is never missed: either the comparison sees the change, or the sleeper is there to be
-//! woken. On 64-bit Linux the kernel does this. Elsewhere, and on Linux with the feature `portable-parking`, a table of
-//! the process does (`portable`).
+//! woken. On 64-bit Linux the kernel does this. Elsewhere a table of the process does (`portable`); and on Linux with the
+//! feature `portable-parking`, and under Miri, to which the kernel's look at half a word is a data race.
 
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
-// Compiled but unused where the other one is chosen: its tests compare the two.
-#[cfg_attr(feature = "portable-parking", allow(dead_code))]
+// Where the other one is chosen, only the tests use it.
+#[cfg_attr(any(miri, feature = "portable-parking"), allow(dead_code))]
 mod futex;
-#[cfg(any(test, feature = "portable-parking", not(all(target_os = "linux", target_pointer_width = "64"))))]
+// The same for this one.
+#[cfg_attr(
+    not(any(miri, feature = "portable-parking", not(all(target_os = "linux", target_pointer_width = "64")))),
+    allow(dead_code)
+)]
 mod portable;
 
-#[cfg(all(target_os = "linux", target_pointer_width = "64", not(feature = "portable-parking")))]
+#[cfg(all(target_os = "linux", target_pointer_width = "64", not(any(miri, feature = "portable-parking"))))]
 use futex as chosen;
-#[cfg(any(feature = "portable-parking", not(all(target_os = "linux", target_pointer_width = "64"))))]
+#[cfg(any(miri, feature = "portable-parking", not(all(target_os = "linux", target_pointer_width = "64"))))]
 use portable as chosen;
 
 use std::sync::atomic::AtomicU64;

@@ -1,6 +1,7 @@
 //! What both ways to sleep promise.
 
 use crate::native::park::portable::{BUCKETS, bucket_of};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -27,7 +28,7 @@ fn times_out(wait: Wait) {
 
 /// Two threads that take turns, each asleep while it is the other's: a lost wake-up hangs.
 fn loses_no_wake_up(wait: Wait, wake: Wake) {
-    const TURNS: u64 = 5_000;
+    const TURNS: u64 = if cfg!(miri) { 50 } else { 5_000 };
     let turn = AtomicU64::new(0);
     std::thread::scope(|s| {
         for me in 0..2 {
@@ -52,7 +53,7 @@ fn loses_no_wake_up(wait: Wait, wake: Wake) {
 
 /// Sleepers on several words, some of one bucket: a wake-up of one word wakes its sleepers, one at a time if so asked.
 fn wakes_whom_it_names(wait: Wait, wake: Wake) {
-    const WORDS: usize = BUCKETS + 1;
+    const WORDS: usize = if cfg!(miri) { 3 } else { BUCKETS + 1 };
     let words: Vec<AtomicU64> = (0..WORDS).map(|_| AtomicU64::new(1)).collect();
     let up = AtomicU32::new(0);
     std::thread::scope(|s| {
@@ -78,20 +79,21 @@ fn wakes_whom_it_names(wait: Wait, wake: Wake) {
 
 /// A thread that is being torn down sleeps and is woken.
 fn works_in_tear_down(wait: Wait, wake: Wake) {
-    struct AtEnd(&'static AtomicU64, Wait);
+    struct AtEnd(Arc<AtomicU64>, Wait);
     impl Drop for AtEnd {
         fn drop(&mut self) {
             while self.0.load(Ordering::Acquire) == 1 {
-                (self.1)(self.0, 1, None);
+                (self.1)(&self.0, 1, None);
             }
         }
     }
     thread_local!(static AT_END: std::cell::RefCell<Option<AtEnd>> = const { std::cell::RefCell::new(None) });
-    let w: &'static AtomicU64 = Box::leak(Box::new(AtomicU64::new(1)));
-    let thread = std::thread::spawn(move || AT_END.with(|cell| cell.borrow_mut().replace(AtEnd(w, wait)).is_none()));
+    let w = Arc::new(AtomicU64::new(1));
+    let at_end = AtEnd(Arc::clone(&w), wait);
+    let thread = std::thread::spawn(move || AT_END.with(|cell| cell.borrow_mut().replace(at_end).is_none()));
     std::thread::sleep(Duration::from_millis(5));
     w.store(0, Ordering::Release);
-    wake(w, i32::MAX);
+    wake(&*w, i32::MAX);
     assert!(thread.join().expect("no panic"));
 }
 
@@ -126,7 +128,7 @@ macro_rules! parking {
 }
 
 parking! {
-    #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+    #[cfg(all(target_os = "linux", target_pointer_width = "64", not(miri)))]
     futex;
     portable;
 }
