@@ -51,6 +51,7 @@ lint: $(VENV)/dev-ready ## Formatters, clippy, the lock crate without std and as
 
 rust-test: ## All Rust tests
 	$(CARGO) test --workspace --locked
+	$(CARGO) test --locked -p contend-platform -p contend-locks --all-features
 
 python-test: build $(VENV)/dev-ready ## Python: types, stubs, tests
 	$(BIN)/mypy
