@@ -45,6 +45,7 @@ lint: $(VENV)/dev-ready ## Formatters, clippy, the lock crate without std and as
 		$(CARGO) clippy --workspace --all-targets --locked --quiet -- $(CLIPPY_FLAGS); \
 	else echo "SKIPPED: cargo clippy is not installed (rustup component add clippy)" >&2; fi
 	$(CARGO) check --quiet --locked -p contend-locks --no-default-features --features lock_api
+	RUSTDOCFLAGS="$(CLIPPY_FLAGS)" $(CARGO) doc --quiet --locked --no-deps --all-features -p contend-platform -p contend-locks
 	$(CARGO) package --quiet --locked --offline --no-verify --allow-dirty -p contend-platform -p contend-locks
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check

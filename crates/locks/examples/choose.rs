@@ -6,7 +6,7 @@
 //! threads than CPUs.
 
 use contend_locks::lock_api::{Mutex, RawMutex};
-use contend_locks::{queued, ticket, unfair_byte};
+use contend_locks::{adaptive, queued, ticket, unfair_byte};
 use std::time::{Duration, Instant};
 
 /// Accounts, each under a lock of its own; which one, the user says.
@@ -69,6 +69,7 @@ fn main() {
     let cpus = std::thread::available_parallelism().map_or(2, usize::from);
     let threads = std::env::args().nth(1).map_or(cpus, |n| n.parse().expect("a number of threads"));
     println!("{threads} threads on {cpus} CPUs");
+    run::<adaptive::RawMutex>("adaptive", threads);
     run::<ticket::RawMutex>("ticket", threads);
     run::<unfair_byte::RawMutex>("unfair_byte", threads);
     run::<queued::RawMutex>("queued", threads);

@@ -12,7 +12,7 @@
 //! 1. *Fast path*: one exchange.
 //! 2. *Thief*: spin on the word for a few µs and take the lock when it is free, queue or no queue, as long as fewer than
 //!    [`Tuning::BYPASS_MAX`] thieves have gone ahead of the queue's head. Then give the CPU up and try again
-//!    ([`Tuning::YIELDS`] times). Whoever loses [`LOST_MAX`] races sees that thieves are many, and queues.
+//!    ([`Tuning::YIELDS`] times). Whoever loses four races sees that thieves are many, and queues.
 //! 3. *Queue*: wait on a line of one's own to become the head; halt when the budget is used up, at once if the predecessor
 //!    does not run.
 //! 4. *Head*: spin on the word; after [`Tuning::HEAD_SPINS`] budgets nobody may steal any more; halt.
@@ -420,3 +420,6 @@ mod native {
         }
     }
 }
+
+// `GuardSend`: the word names the head and the last of the queue; nothing says who holds.
+mutex!(Adaptive<Threads, Global> = Adaptive::new(), GuardSend, unlock_fair);

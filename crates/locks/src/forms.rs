@@ -13,8 +13,8 @@
 //!
 //! * `GuardSend` if any thread may release, `GuardNoSend` if only the one that acquired may. `GuardSend` needs a reason in a
 //!   comment beside it: neither the lock's state nor the waiters' nodes may say who holds;
-//! * `fair` if a release hands the lock to the longest waiter, or at least to somebody who waits, before newcomers;
-//!   `unfair` if it does not.
+//! * `fair` if a release hands the lock to the longest waiter, or at least to somebody in the queue, before newcomers;
+//!   `unlock_fair` if the lock has a method of this name that does, beside a release that does not; `unfair` if neither.
 
 // Without lock_api nothing of this is used.
 #![cfg_attr(not(any(feature = "lock_api", feature = "lock_api_04")), allow(unused_macros, dead_code, unused_imports))]
@@ -111,17 +111,22 @@ macro_rules! raw_mutex {
             }
         }
 
-        raw_mutex!(@$fair $raw);
+        raw_mutex!(@$fair $raw $world);
     };
-    (@unfair $raw:ident) => {};
-    (@fair $raw:ident) => {
+    (@unfair $raw:ident $world:ident) => {};
+    (@fair $raw:ident $world:ident) => {
+        raw_mutex!(@fair_by unlock, $raw, $world);
+    };
+    (@unlock_fair $raw:ident $world:ident) => {
+        raw_mutex!(@fair_by unlock_fair, $raw, $world);
+    };
+    (@fair_by $unlock:ident, $raw:ident, $world:ident) => {
         #[cfg(feature = "lock_api")]
-        // SAFETY: every release hands over to a waiter, if there is one.
+        // SAFETY: this release hands over to a waiter, if there is one.
         unsafe impl lock_api::RawMutexFair for $raw {
             #[inline]
-            unsafe fn unlock_fair(&self, guard: Self::Guard) {
-                // SAFETY: the caller holds the lock, by contract.
-                unsafe { lock_api::RawMutex::unlock(self, guard) };
+            unsafe fn unlock_fair(&self, _guard: Self::Guard) {
+                self.0.$unlock(&$world);
             }
         }
 
@@ -130,8 +135,7 @@ macro_rules! raw_mutex {
         unsafe impl lock_api_04::RawMutexFair for $raw {
             #[inline]
             unsafe fn unlock_fair(&self) {
-                // SAFETY: the caller holds the lock, by contract.
-                unsafe { lock_api_04::RawMutex::unlock(self) };
+                self.0.$unlock(&$world);
             }
         }
     };

@@ -22,22 +22,26 @@
 //!
 //! # Which lock when
 //!
-//! | module | hand-over | waiters | size | choose it when |
-//! |---|---|---|---|---|
-//! | [`unfair_byte`] | to anybody; a waiter may be passed for ever | all poll the lock | 8 bytes | sections are short and rarely contended, or a waiter may not be running and fairness does not matter |
-//! | [`ticket`] | first come, first served | all poll the lock | 8 bytes | few CPUs, each thread has one, and order or a bound on the wait matters |
-//! | `queued` | first come, first served | one polls the lock, the others a line of their own | 8 bytes, and 512 a thread of the process | many CPUs, each thread has one |
+//! | module | hand-over | waiters | choose it when |
+//! |---|---|---|---|
+//! | [`adaptive`] | to whoever comes, a bounded number of times past the first in line | spin for some µs, yield, then sleep in a queue | in doubt; threads in general, more of them than CPUs |
+//! | [`unfair_byte`] | to anybody; a waiter may be passed for ever | spin on the lock | sections are short and rarely contended, and fairness does not matter |
+//! | [`ticket`] | first come, first served | spin on the lock | few CPUs, each thread has one to itself, and order or a bound on the wait matters |
+//! | [`queued`] | first come, first served | one spins on the lock, the others on a line of their own | many CPUs, each thread has one to itself |
+//!
+//! [`Mutex`] in the crate's root is the one to take when in doubt: that of [`adaptive`].
 //!
 //! **First come, first served is wrong for threads that share CPUs.** When the next in line is not running, the lock
 //! stands still until the scheduler comes to that thread, however many others run. With twice as many busy threads as CPUs
 //! the throughput of a fair spinlock is one or two orders of magnitude below that of a mutex that sleeps. So use `ticket`
-//! and `queued` where each thread has a CPU to itself: pinned threads, thread-per-core servers, kernels, measurements. For
-//! anything else the mutexes of `std` and `parking_lot` are better than these two.
+//! and `queued` where each thread has a CPU to itself: pinned threads, thread-per-core servers, kernels, measurements. "Spin"
+//! above is for OS threads: spin for long, then yield the CPU again and again; nobody sleeps but in `adaptive`.
 //!
-//! Waiters of the three locks above spin. Those of OS threads yield their CPU when they have spun for long; none sleeps.
+//! A mutex is 8 bytes and what it guards. A lock with a queue has nodes: 640 bytes for each thread of the process, for all locks
+//! of a module together, allocated for 64 threads when one of them first waits in a queue, and never freed.
 //!
-//! [`Mutex`] in the crate's root is the one to take when in doubt. It is [`queued::Mutex`] until there is a lock here
-//! that is better for threads in general.
+//! How they compare with one another and with `std` and `parking_lot` is measured by the project's benchmark
+//! (`contend-bench`), which prints numbers for the machine that it runs on. Before you choose for speed, measure your program.
 //!
 //! # What every mutex has
 //!
@@ -51,10 +55,10 @@
 //! | `SpinMutex` and its guards | code without an operating system; only of locks that need no queue nodes | |
 //! | `RawMutex`, `RawSpinMutex` | `lock_api`'s type parameter: to choose a lock by type | |
 //!
-//! * **Fair release.** `MutexGuard::unlock_fair` and `bump` exist where the longest waiter is served: every release of these
-//!   locks is fair, so `unlock_fair` is `unlock`, and `bump` lets one waiter in.
-//! * **Sending guards.** A guard may be sent to another thread and dropped there, where its module says so; none of the locks
-//!   above knows who holds it. Guards of a `ReentrantMutex` stay where they are.
+//! * **Fair release.** `MutexGuard::unlock_fair` and `bump` exist where the first in line can be served. Where all are served
+//!   in order anyway, `unlock_fair` is `unlock`; `bump` lets a waiter in. `unfair_byte` has neither.
+//! * **Sending guards.** The guard of a mutex may be sent to another thread and dropped there: none of these locks knows who
+//!   holds it. That is part of the interface. Guards of a `ReentrantMutex` stay where they are.
 //! * **Panics.** There is no poisoning. A panic in a critical section drops the guard on its way, which releases the lock;
 //!   the data stay as they were left. If they must not be seen half changed, put them in order in a `Drop`.
 //! * **Relocking** by the holder never returns (but for `ReentrantMutex`).
@@ -90,6 +94,7 @@
 //! [`algorithm`] has the same locks over any platform, with explicit handles: for simulators, checkers and kernels.
 
 #![cfg_attr(not(feature = "std"), no_std)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![warn(missing_docs)]
 
 #[cfg(not(target_has_atomic = "64"))]
@@ -131,11 +136,13 @@ pub use lock_api_04;
 #[cfg(feature = "std")]
 pub use native::RawThreadId;
 
-// The lock for those who do not want to choose. The one place that says which it is, but for the text above.
+// The lock for those who do not want to choose. The one place that decides which it is (the text above says so).
 #[cfg(all(feature = "std", feature = "arc_lock", feature = "lock_api"))]
-pub use queued::{ArcMutexGuard, ArcReentrantMutexGuard};
+pub use adaptive::{ArcMutexGuard, ArcReentrantMutexGuard};
 #[cfg(all(feature = "std", feature = "lock_api"))]
-pub use queued::{MappedMutexGuard, MappedReentrantMutexGuard, Mutex, MutexGuard, ReentrantMutex, ReentrantMutexGuard};
+pub use adaptive::{
+    MappedMutexGuard, MappedReentrantMutexGuard, Mutex, MutexGuard, ReentrantMutex, ReentrantMutexGuard,
+};
 
 // By these paths the other crates of the workspace know the layer below.
 #[doc(hidden)]

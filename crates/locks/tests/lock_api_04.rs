@@ -2,7 +2,7 @@
 #![cfg(all(feature = "std", feature = "lock_api_04"))]
 
 use contend_locks::lock_api_04::{Mutex, MutexGuard, RawMutex, RawMutexFair, ReentrantMutex};
-use contend_locks::{RawThreadId, queued, ticket, unfair_byte};
+use contend_locks::{RawThreadId, adaptive, queued, ticket, unfair_byte};
 
 fn works<R: RawMutex + Sync>() {
     let mutex = Mutex::<R, u64>::new(0);
@@ -32,6 +32,7 @@ fn is_fair<R: RawMutexFair>() {
 
 #[test]
 fn all_work() {
+    works::<adaptive::RawMutex>();
     works::<ticket::RawMutex>();
     works::<ticket::RawSpinMutex>();
     works::<unfair_byte::RawMutex>();
@@ -41,6 +42,7 @@ fn all_work() {
 
 #[test]
 fn the_fair_ones_are() {
+    is_fair::<adaptive::RawMutex>();
     is_fair::<ticket::RawMutex>();
     is_fair::<ticket::RawSpinMutex>();
     is_fair::<queued::RawMutex>();

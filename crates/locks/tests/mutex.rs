@@ -377,6 +377,7 @@ macro_rules! mutexes {
 }
 
 mutexes! {
+    adaptive: contend_locks::adaptive::RawMutex, fair, rounds 300;
     ticket: contend_locks::ticket::RawMutex, fair, rounds 300;
     unfair_byte: contend_locks::unfair_byte::RawMutex, unfair, rounds 300;
     queued: contend_locks::queued::RawMutex, fair, rounds 300;
@@ -406,6 +407,7 @@ macro_rules! of_threads {
 }
 
 of_threads! {
+    adaptive_of_threads: contend_locks::adaptive::RawMutex;
     ticket_of_threads: contend_locks::ticket::RawMutex;
     unfair_byte_of_threads: contend_locks::unfair_byte::RawMutex;
     queued_of_threads: contend_locks::queued::RawMutex;

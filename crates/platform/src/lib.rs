@@ -20,6 +20,7 @@
 //! [`bare`] is the one world it brings.
 
 #![cfg_attr(not(feature = "std"), no_std)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod account;
 pub mod bare;
