@@ -6,6 +6,14 @@
 //! A lock's operations are [`RawLock`]. [`MakeLock`] makes one in any world whose CPUs are known. Which ordering is needed
 //! where, and which test catches its absence, is measured by the project's checkers (loom and shuttle).
 //!
+//! Besides the locks of the crate's root there are those of kernels whose CPUs a hypervisor may take away. Their waiters
+//! halt, and are kicked (`pv` and `hash` hold what they share):
+//!
+//! | module | state | hand-over |
+//! |---|---|---|
+//! | `pv_queued` | (tail, pending, locked) and a queue of nodes that halt | first come, first served. Linux 4.2, and each part of the series of 2015 |
+//! | `hybrid` | the same | to whoever comes while the head of the queue sleeps; else first come, first served. Linux 4.5 to today |
+//!
 //! This layer serves the project's own simulator and checkers and changes with them: expect more of it to change in a new
 //! 0.x version than of the mutexes.
 
@@ -13,8 +21,10 @@ pub use crate::order::{PairGuarded, lock_mover, lock_pair, unlock_pair};
 #[cfg(feature = "alloc")]
 pub use crate::{
     adaptive::Adaptive,
+    hybrid::Hybrid,
     mcs::{Mcs, McsPool},
     nodes::{NODES_PER_CPU, NodeId, Nodes, Pool, QueueNode},
+    pv_queued::{PvFeatures, PvQueued, PvQueuedWith},
     queued::Queued,
 };
 pub use crate::{ticket::Ticket, unfair_byte::UnfairByte};

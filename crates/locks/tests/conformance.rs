@@ -1,8 +1,13 @@
 //! Every lock, on OS threads: mutual exclusion with fewer and with more threads than cores, try_lock, nesting.
 #![cfg(feature = "alloc")]
 
-use contend_locks::{MakeLock, Mcs, McsPool, Queued, RawLock, Ticket, UnfairByte, lock_mover, lock_pair, unlock_pair};
-use contend_platform::native::{Native, NativeCell};
+use contend_locks::native::Global;
+use contend_locks::pv::PvTunables;
+use contend_locks::{
+    Hybrid, MakeLock, Mcs, McsPool, PvFeatures, PvQueued, PvQueuedWith, Queued, RawLock, Ticket, UnfairByte,
+    lock_mover, lock_pair, unlock_pair,
+};
+use contend_platform::native::{Native, NativeCell, Threads};
 use contend_platform::{CpuId, Ordering, Platform};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -179,6 +184,13 @@ conformance! {
     ticket: Ticket<Native>;
     mcs: Mcs<Native>;
     queued: Queued<Native>;
+    pv_4_2: PvQueuedWith<Native, { PvFeatures::V4_2.bits() }>;
+    pv_kick_at_unlock: PvQueuedWith<Native, { PvFeatures::KICK_AT_UNLOCK.bits() }>;
+    pv_kick_ahead: PvQueuedWith<Native, { PvFeatures::KICK_AHEAD.bits() }>;
+    pv_wait_early: PvQueuedWith<Native, { PvFeatures::WAIT_EARLY.bits() }>;
+    pv_pending: PvQueuedWith<Native, { PvFeatures::PENDING.bits() }>;
+    pv_series_2015: PvQueuedWith<Native, { PvFeatures::SERIES_2015.bits() }>;
+    hybrid: Hybrid<Native>;
 }
 
 /// The ticket counter passes its limit while CPUs wait.
@@ -233,4 +245,39 @@ fn mcs_too_deep() {
     for lock in &locks {
         lock.lock(&p);
     }
+}
+
+/// Locks of threads that have no handle, several at once in the hash of the process; threads come and go.
+fn any_thread<L: RawLock<Threads> + Sync>(new: impl Fn(PvTunables) -> L) {
+    // A budget of a look: nearly every wait halts.
+    let tunables = PvTunables { spin_ns: 1, pending_ns: 1, ..PvTunables::DEFAULT };
+    let locks: [L; 3] = std::array::from_fn(|_| new(tunables));
+    let counts: [NativeCell<u64>; 3] = std::array::from_fn(|_| NativeCell::new(0));
+    for _ in 0..3 {
+        std::thread::scope(|s| {
+            for thread in 0..8 {
+                let (locks, counts) = (&locks, &counts);
+                s.spawn(move || {
+                    for i in 0..300 {
+                        let at = (thread + i) % 3;
+                        locks[at].lock(&Threads);
+                        // SAFETY: the lock is held.
+                        unsafe { Threads.write(&counts[at], |count| *count += 1) };
+                        locks[at].unlock(&Threads);
+                    }
+                });
+            }
+        });
+    }
+    // SAFETY: the threads are gone.
+    let sum: u64 = counts.iter().map(|count| unsafe { Threads.read(count, |c| *c) }).sum();
+    assert_eq!(sum, 3 * 8 * 300);
+}
+
+#[test]
+fn pv_locks_of_any_thread() {
+    for bits in 0..16 {
+        any_thread(|tunables| PvQueued::<Threads, Global>::of(PvFeatures::from_bits(bits), tunables));
+    }
+    any_thread(Hybrid::<Threads, Global>::of);
 }

@@ -194,6 +194,11 @@ pub trait Platform {
     fn lock_event(&self, event: LockEvent, n: u64) {
         let _ = (event, n);
     }
+    /// The clock for latencies among the lock events: [`Platform::now`] where somebody counts, always 0 elsewhere.
+    #[inline]
+    fn lock_clock(&self) -> Time {
+        0
+    }
 
     /// Look at guarded data.
     ///

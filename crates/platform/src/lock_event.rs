@@ -40,11 +40,13 @@ events! {
     PvHashHops = "pv_hash_hops",
     /// Kicks by an unlock.
     PvKickUnlock = "pv_kick_unlock",
-    /// Kicks by the new owner of a lock (before 4.3, of its successor).
+    /// Kicks by the new owner of a lock, of its successor (Linux 4.2; it has no counter of this name).
+    PvKickLock = "pv_kick_lock",
+    /// Kicks that woke somebody: as many as [`LockEvent::PvLatencyWake`] was reported times.
     PvKickWake = "pv_kick_wake",
-    /// Kicks of waiters behind the head (kick-ahead).
+    /// Kicks of waiters behind the head (kick-ahead; Linux has no such counter).
     PvKickAhead = "pv_kick_ahead",
-    /// Time from a kick of an unlock to its return, in ns.
+    /// Time from a kick to its return, in ns.
     PvLatencyKick = "pv_latency_kick",
     /// Time from a kick to the waiter's running, in ns.
     PvLatencyWake = "pv_latency_wake",

@@ -50,7 +50,12 @@ impl Platform for Threads {
     fn relinquish(&self) {
         std::thread::yield_now();
     }
-    // Without the feature this is the trait's own, which does nothing.
+    // Without the feature these are the trait's own, which do nothing.
+    #[cfg(feature = "lock-stats")]
+    #[inline]
+    fn lock_clock(&self) -> Time {
+        self.now()
+    }
     #[cfg(feature = "lock-stats")]
     #[inline]
     fn lock_event(&self, event: crate::LockEvent, n: u64) {
