@@ -15,6 +15,7 @@
 //!
 //! What is checked at which size, and what was found, is in `docs/internals/checked-world.md`.
 
+pub mod counted;
 pub mod loom_world;
 pub mod models;
 pub mod mutate;
@@ -22,6 +23,7 @@ pub mod native_world;
 pub mod shuttle_world;
 pub mod sim_world;
 
+pub use counted::{Counted, Counts};
 pub use loom_world::{Loom, LoomRun};
 pub use mutate::{Mutant, Mutated, Site};
 pub use native_world::run_native;

@@ -5,7 +5,7 @@ use contend_check::models::lock::Exclusion;
 use contend_check::models::wake_list::{Kind, PushDrain};
 use contend_check::models::wakeup::{Path, Place, Wakeup};
 use contend_check::{Loom, LoomRun, Model};
-use contend_locks::{Mcs, Ticket, UnfairByte};
+use contend_locks::{Hybrid, Mcs, PvFeatures, PvQueuedWith, Ticket, UnfairByte};
 
 fn all<M: Model<Loom>>(what: &str, model: M)
 where
@@ -32,6 +32,21 @@ fn locks() {
     all("unfair byte, 2 CPUs, 2 rounds", Exclusion::<UnfairByte<Loom>>::new(2, 2));
     all("ticket, 3 CPUs", Exclusion::<Ticket<Loom>>::new(3, 1));
     all("unfair byte, 3 CPUs", Exclusion::<UnfairByte<Loom>>::new(3, 1));
+}
+
+/// Waiters that halt: more expired budgets than in a plain run.
+#[test]
+#[ignore = "a minute"]
+fn halting_locks() {
+    type V4_2<P> = PvQueuedWith<P, { PvFeatures::V4_2.bits() }>;
+    type Series<P> = PvQueuedWith<P, { PvFeatures::SERIES_2015.bits() }>;
+    let run = |preemptions, coins| LoomRun { coins, ..LoomRun::preemptions(preemptions) };
+    explore("pv 4.2, 2 CPUs, 2 rounds", run(3, 2), Exclusion::<V4_2<Loom>>::new(2, 2));
+    explore("pv 4.2, 3 CPUs", run(2, 2), Exclusion::<V4_2<Loom>>::new(3, 1));
+    explore("pv series, 2 CPUs, 2 rounds", run(3, 2), Exclusion::<Series<Loom>>::new(2, 2));
+    explore("pv series, 3 CPUs", run(2, 2), Exclusion::<Series<Loom>>::new(3, 1));
+    explore("hybrid, 2 CPUs, 2 rounds", run(3, 2), Exclusion::<Hybrid<Loom>>::new(2, 2));
+    explore("hybrid, 3 CPUs", run(2, 2), Exclusion::<Hybrid<Loom>>::new(3, 1));
 }
 
 #[test]

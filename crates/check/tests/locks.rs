@@ -1,8 +1,9 @@
 //! Every lock from its one source in four worlds: native, loom, shuttle, the simulator.
 
 use contend_check::models::lock::{Exclusion, Moves, PairOrder, Pairs, Recheck};
+use contend_check::models::pv::{Hashing, Hasty, PvHashFull};
 use contend_check::{Explored, Failure, Loom, LoomRun, Shuttle, ShuttleRun, run_native, run_sim};
-use contend_locks::{Mcs, Queued, Ticket, UnfairByte};
+use contend_locks::{Hybrid, Mcs, PvFeatures, PvQueuedWith, Queued, Ticket, UnfairByte};
 use contend_machine::Machine;
 use contend_platform::native::Native;
 use contend_sim::world::Sim;
@@ -14,8 +15,16 @@ fn passes(what: &str, result: Result<Explored, Failure>) {
     }
 }
 
+type Pv4_2<P> = PvQueuedWith<P, { PvFeatures::V4_2.bits() }>;
+type PvKickAtUnlock<P> = PvQueuedWith<P, { PvFeatures::KICK_AT_UNLOCK.bits() }>;
+type PvKickAhead<P> = PvQueuedWith<P, { PvFeatures::KICK_AHEAD.bits() }>;
+type PvWaitEarly<P> = PvQueuedWith<P, { PvFeatures::WAIT_EARLY.bits() }>;
+type PvPending<P> = PvQueuedWith<P, { PvFeatures::PENDING.bits() }>;
+type PvHashIsFull<P> = PvHashFull<P, { PvFeatures::SERIES_2015.bits() }>;
+type PvSeries2015<P> = PvQueuedWith<P, { PvFeatures::SERIES_2015.bits() }>;
+
 macro_rules! four_worlds {
-    ($($name:ident: $lock:ident;)*) => { $(
+    ($($name:ident: $lock:ident $(, $preemptions:literal preemptions)?;)*) => { $(
         mod $name {
             use super::*;
 
@@ -42,7 +51,9 @@ macro_rules! four_worlds {
             }
             #[test]
             fn loom_2_try() {
-                passes("2 CPUs, one tries", LoomRun::default().check(Exclusion::<$lock<Loom>>::with_try(2, 2)));
+                let bounds: &[usize] = &[$($preemptions)?];
+                let run = bounds.first().map_or(LoomRun::default(), |&n| LoomRun::preemptions(n));
+                passes("2 CPUs, one tries", run.check(Exclusion::<$lock<Loom>>::with_try(2, 2)));
             }
             #[test]
             fn loom_3() {
@@ -78,4 +89,64 @@ four_worlds! {
     ticket: Ticket;
     mcs: Mcs;
     queued: Queued;
+    pv_4_2: Pv4_2;
+    pv_kick_at_unlock: PvKickAtUnlock;
+    pv_kick_ahead: PvKickAhead;
+    pv_wait_early: PvWaitEarly;
+    pv_pending: PvPending;
+    pv_series_2015: PvSeries2015;
+    hybrid: Hybrid, 5 preemptions;
+}
+
+/// Locks whose waiters halt: spin budgets that expire or not, at any look.
+macro_rules! halting {
+    ($($name:ident: $lock:ident;)*) => { $(
+        mod $name {
+            use super::*;
+
+            #[test]
+            fn loom_2_halts() {
+                let run = |preemptions, coins| LoomRun { coins, ..LoomRun::preemptions(preemptions) };
+                passes("2 CPUs, 1 round", run(3, 3).check(Exclusion::<$lock<Loom>>::new(2, 1)));
+                passes("2 CPUs, 2 rounds", run(2, 1).check(Exclusion::<$lock<Loom>>::new(2, 2)));
+                passes("one tries", run(2, 3).check(Exclusion::<$lock<Loom>>::with_try(2, 2)));
+            }
+            #[test]
+            fn loom_3_halts() {
+                let run = |preemptions, coins| LoomRun { coins, ..LoomRun::preemptions(preemptions) };
+                passes("3 CPUs, 1 expiry", run(2, 1).check(Exclusion::<$lock<Loom>>::new(3, 1)));
+                passes("3 CPUs, 2 expiries", run(1, 2).check(Exclusion::<$lock<Loom>>::new(3, 1)));
+            }
+            #[test]
+            fn halts_elsewhere() {
+                passes("shuttle", ShuttleRun::random(1_000).check(Exclusion::<$lock<Shuttle>>::new(4, 3)));
+                for cpus in [2, 6, 16] {
+                    run_native(&Exclusion::<Hasty<$lock<Native>>>::new(cpus, 200));
+                    run_sim(Machine::load("4n4c4t").unwrap(), &Exclusion::<Hasty<$lock<Sim>>>::new(cpus, 200));
+                }
+            }
+        }
+    )* };
+}
+
+mod halts {
+    use super::*;
+    halting! {
+        pv_4_2: Pv4_2;
+        pv_kick_at_unlock: PvKickAtUnlock;
+        pv_kick_ahead: PvKickAhead;
+        pv_wait_early: PvWaitEarly;
+        pv_pending: PvPending;
+        pv_series_2015: PvSeries2015;
+        hybrid: Hybrid;
+        pv_hash_full: PvHashIsFull;
+    }
+}
+
+#[test]
+fn hash() {
+    passes("2 CPUs", LoomRun::preemptions(3).check(Hashing { cpus: 2, rounds: 2 }));
+    passes("3 CPUs", LoomRun::preemptions(2).check(Hashing { cpus: 3, rounds: 1 }));
+    passes("4 CPUs", ShuttleRun::random(1_000).check(Hashing { cpus: 4, rounds: 3 }));
+    run_native(&Hashing { cpus: 4, rounds: 5_000 });
 }
