@@ -1,4 +1,4 @@
-# Everything sets itself up: needed are git, make, a C compiler, Rust (1.88 or later), Python 3.11 or later with venv.
+# Everything sets itself up: needed are git, make, a C compiler, Rust (1.95 or later), Python 3.11 or later with venv.
 
 PYTHON ?= python3
 CARGO ?= cargo

@@ -1,9 +1,7 @@
 //! The locks of the benchmark, ours and others', behind one small trait.
 
-use contend_locks::adaptive::Standard;
-use contend_locks::native::Global;
-use contend_locks::{Adaptive, MakeLock, RawLock, Ticket, UnfairByte};
-use contend_platform::native::Threads;
+use contend_locks::lock_api::RawMutex;
+use contend_locks::{adaptive, queued, ticket, unfair_byte};
 use std::cell::UnsafeCell;
 
 /// A lock to measure.
@@ -54,11 +52,13 @@ contenders! {
     /// spin 0.12: test and set
     "spin" = spin::Mutex<()>, false;
     /// this project's own: bounded stealing before a queue, yields where nothing is held
-    "adaptive" = Adaptive<Threads, Global>, true;
+    "adaptive" = Ours<adaptive::RawMutex>, true;
     /// unfair byte lock: test and set
-    "unfair-byte" = Ours<UnfairByte<Threads>>, true;
+    "unfair-byte" = Ours<unfair_byte::RawMutex>, true;
     /// ticket lock
-    "ticket" = Ours<Ticket<Threads>>, true;
+    "ticket" = Ours<ticket::RawMutex>, true;
+    /// queued spinlock with pending bit
+    "queued" = Ours<queued::RawMutex>, true;
 }
 
 impl Contender for std::sync::Mutex<()> {
@@ -82,31 +82,22 @@ macro_rules! by_guard {
 }
 by_guard! { parking_lot::Mutex<()>, usync::Mutex<()>, spin::Mutex<()>, }
 
-impl Contender for Adaptive<Threads, Global, Standard> {
-    #[inline]
-    fn with<R>(&self, f: impl FnOnce() -> R) -> R {
-        self.lock(&Threads);
-        let result = f();
-        self.unlock(&Threads);
-        result
-    }
-}
+/// One of this project's.
+pub struct Ours<R>(R);
 
-/// One of ours, through its algorithm.
-pub struct Ours<L>(L);
-
-impl<L: MakeLock<Threads>> Default for Ours<L> {
+impl<R: RawMutex> Default for Ours<R> {
     fn default() -> Self {
-        Ours(L::new(&Threads, 0))
+        Ours(R::INIT)
     }
 }
 
-impl<L: MakeLock<Threads> + Sync> Contender for Ours<L> {
+impl<R: RawMutex + Sync> Contender for Ours<R> {
     #[inline]
-    fn with<R>(&self, f: impl FnOnce() -> R) -> R {
-        self.0.lock(&Threads);
+    fn with<T>(&self, f: impl FnOnce() -> T) -> T {
+        let guard = self.0.lock();
         let result = f();
-        self.0.unlock(&Threads);
+        // SAFETY: locked above.
+        unsafe { self.0.unlock(guard) };
         result
     }
 }

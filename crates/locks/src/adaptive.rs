@@ -112,7 +112,7 @@ pub enum Standard {}
 impl Tuning for Standard {
     const SPIN_NS: Nanos = 5_000;
     const RESPIN_NS: Nanos = 1_000;
-    const YIELDS: u32 = 16;
+    const YIELDS: u32 = 4;
     const QUEUE_SPIN_NS: Nanos = 5_000;
     const HEAD_SPINS: u32 = 32;
     const BYPASS_MAX: u32 = 16_383;

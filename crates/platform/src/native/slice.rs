@@ -11,14 +11,17 @@
 //! that do not pass here (other programs, tasks that only compute) are not counted: a shorter slice of ours would not bring
 //! the round to an end sooner.
 
-use crate::{Nanos, Time};
+use crate::{NEVER, Nanos, Time};
 use std::cell::Cell;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How long a round of all threads should take: a third of the longest wait that is aimed at (12 ms). A waiter may lose one
-/// round when the holder is preempted in spite of all, another when its own turn comes late, and some slack is left.
-const ROUND_NS: Nanos = 4_000_000;
+/// How long a round of all threads should take: half of the longest wait that is aimed at (12 ms). A waiter may lose one
+/// round when the holder is preempted in spite of all, and another when its own turn comes late.
+const ROUND_NS: Nanos = 6_000_000;
+/// Slices that would be longer are left to the operating system, whose own are hardly longer: with few threads a round
+/// is short enough without, and a yield gives part of a slice away to whoever else wants the CPU.
+const SLICE_NS_MAX: Nanos = 2_000_000;
 /// Shorter slices are not worth their context switches (estimate: 1 to 2 µs each).
 const SLICE_NS_MIN: Nanos = 50_000;
 /// Of so many passages one looks at the clock.
@@ -42,7 +45,7 @@ struct Slice {
     began: Cell<Time>,
     /// CPU time that the thread had used by then.
     used: Cell<Nanos>,
-    /// How long it may last.
+    /// How long it may last; [`NEVER`]: as long as the operating system lets it.
     length: Cell<Nanos>,
     /// [`SLICES`] when it began; 0: the thread's first is to come.
     number: Cell<u64>,
@@ -55,7 +58,7 @@ thread_local! {
             seen: Cell::new(0),
             began: Cell::new(0),
             used: Cell::new(0),
-            length: Cell::new(ROUND_NS),
+            length: Cell::new(NEVER),
             number: Cell::new(0),
         }
     };
@@ -98,7 +101,8 @@ impl Slice {
         }
         // The length comes from others' rounds: a thread whose own was short must not be given a longer slice for it.
         let round_x16 = ROUND_X16.load(Ordering::Relaxed);
-        self.length.set((ROUND_NS * cpus() * 16 / round_x16.max(16)).max(SLICE_NS_MIN));
+        let length = ROUND_NS * cpus() * 16 / round_x16.max(16);
+        self.length.set(if length > SLICE_NS_MAX { NEVER } else { length.max(SLICE_NS_MIN) });
         if last > 0 {
             ROUND_X16.store(round_x16 - round_x16 / 16 + (number - last), Ordering::Relaxed);
         }
