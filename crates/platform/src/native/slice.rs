@@ -31,12 +31,41 @@ const GAP_NS: Nanos = 40_000;
 /// It was if this much more time has gone by than it has used. Interrupts take less.
 const AWAY_NS: Nanos = 20_000;
 
-/// Slices begun by all threads.
-static SLICES: AtomicU64 = AtomicU64::new(0);
-/// Slices of all threads from one of a thread to its next, smoothed over the latest ones, in 1/16. Updates may get lost.
-static ROUND_X16: AtomicU64 = AtomicU64::new(0);
-/// Threads that have come here and live.
-static THREADS: AtomicU64 = AtomicU64::new(0);
+/// What the threads of a process know of one another.
+struct Rounds {
+    /// Slices begun by all threads.
+    slices: AtomicU64,
+    /// Slices of all threads from one of a thread to its next, smoothed over the latest ones, in 1/16. Updates may get lost.
+    round_x16: AtomicU64,
+    /// Threads that have come here and live.
+    threads: AtomicU64,
+}
+
+static ROUNDS: Rounds = Rounds::new();
+
+impl Rounds {
+    const fn new() -> Self {
+        Rounds { slices: AtomicU64::new(0), round_x16: AtomicU64::new(0), threads: AtomicU64::new(0) }
+    }
+
+    /// A slice begins; the thread's last one had the number `last`, 0 if there was none. Its number, and how long it may
+    /// last on one of `cpus`.
+    fn begin(&self, last: u64, cpus: u64) -> (u64, Nanos) {
+        let number = self.slices.fetch_add(1, Ordering::Relaxed) + 1;
+        if last == 0 {
+            // One more thread: do not wait for a whole round with slices that are too long to find out.
+            let threads = self.threads.fetch_add(1, Ordering::Relaxed) + 1;
+            self.round_x16.fetch_max(16 * threads, Ordering::Relaxed);
+        }
+        // The length comes from others' rounds: a thread whose own was short must not be given a longer slice for it.
+        let round_x16 = self.round_x16.load(Ordering::Relaxed);
+        if last > 0 {
+            self.round_x16.store(round_x16 - round_x16 / 16 + (number - last), Ordering::Relaxed);
+        }
+        let length = ROUND_NS * cpus * 16 / round_x16.max(16);
+        (number, if length > SLICE_NS_MAX { NEVER } else { length.max(SLICE_NS_MIN) })
+    }
+}
 
 struct Slice {
     passages: Cell<u32>,
@@ -47,27 +76,18 @@ struct Slice {
     used: Cell<Nanos>,
     /// How long it may last; [`NEVER`]: as long as the operating system lets it.
     length: Cell<Nanos>,
-    /// [`SLICES`] when it began; 0: the thread's first is to come.
+    /// Its number; 0: the thread's first is to come.
     number: Cell<u64>,
 }
 
 thread_local! {
-    static SLICE: Slice = const {
-        Slice {
-            passages: Cell::new(0),
-            seen: Cell::new(0),
-            began: Cell::new(0),
-            used: Cell::new(0),
-            length: Cell::new(NEVER),
-            number: Cell::new(0),
-        }
-    };
+    static SLICE: Slice = const { Slice::new() };
 }
 
 impl Drop for Slice {
     fn drop(&mut self) {
         if self.number.get() > 0 {
-            THREADS.fetch_sub(1, Ordering::Relaxed);
+            ROUNDS.threads.fetch_sub(1, Ordering::Relaxed);
         }
     }
 }
@@ -91,21 +111,21 @@ fn used() -> Nanos {
 }
 
 impl Slice {
-    fn begin(&self, now: Time, used: Nanos) {
-        let number = SLICES.fetch_add(1, Ordering::Relaxed) + 1;
-        let last = self.number.replace(number);
-        if last == 0 {
-            // One more thread: do not wait for a whole round with slices that are too long to find out.
-            let threads = THREADS.fetch_add(1, Ordering::Relaxed) + 1;
-            ROUND_X16.fetch_max(16 * threads, Ordering::Relaxed);
+    const fn new() -> Self {
+        Slice {
+            passages: Cell::new(0),
+            seen: Cell::new(0),
+            began: Cell::new(0),
+            used: Cell::new(0),
+            length: Cell::new(NEVER),
+            number: Cell::new(0),
         }
-        // The length comes from others' rounds: a thread whose own was short must not be given a longer slice for it.
-        let round_x16 = ROUND_X16.load(Ordering::Relaxed);
-        let length = ROUND_NS * cpus() * 16 / round_x16.max(16);
-        self.length.set(if length > SLICE_NS_MAX { NEVER } else { length.max(SLICE_NS_MIN) });
-        if last > 0 {
-            ROUND_X16.store(round_x16 - round_x16 / 16 + (number - last), Ordering::Relaxed);
-        }
+    }
+
+    fn begin(&self, rounds: &Rounds, cpus: u64, now: Time, used: Nanos) {
+        let (number, length) = rounds.begin(self.number.get(), cpus);
+        self.number.set(number);
+        self.length.set(length);
         self.began.set(now);
         self.used.set(used);
         self.seen.set(now);
@@ -116,18 +136,17 @@ impl Slice {
         now.saturating_sub(self.began.get()) > used.saturating_sub(self.used.get()) + AWAY_NS
     }
 
-    #[cold]
-    fn after_gap(&self, now: Time) {
-        let used = used();
-        if self.number.get() == 0 || self.away(now, used) {
-            self.begin(now, used);
+    /// The clock says `now`: is the slice over? `used` tells the CPU time, if that is needed.
+    #[inline]
+    fn is_over(&self, rounds: &Rounds, cpus: impl Fn() -> u64, now: Time, used: impl Fn() -> Nanos) -> bool {
+        if now.saturating_sub(self.seen.get()) > GAP_NS {
+            let used = used();
+            if self.number.get() == 0 || self.away(now, used) {
+                self.begin(rounds, cpus(), now, used);
+            }
         }
-    }
-
-    #[cold]
-    fn end(&self, clock: impl Fn() -> Time) {
-        std::thread::yield_now();
-        self.begin(clock(), used());
+        self.seen.set(now);
+        now.saturating_sub(self.began.get()) > self.length.get()
     }
 }
 
@@ -138,16 +157,71 @@ pub(super) fn point(clock: impl Fn() -> Time) {
     let _ = SLICE.try_with(|slice| {
         let passages = slice.passages.get().wrapping_add(1);
         slice.passages.set(passages);
-        if !passages.is_multiple_of(PASSAGES_PER_LOOK) {
-            return;
-        }
-        let now = clock();
-        if now.saturating_sub(slice.seen.get()) > GAP_NS {
-            slice.after_gap(now);
-        }
-        slice.seen.set(now);
-        if now.saturating_sub(slice.began.get()) > slice.length.get() {
-            slice.end(clock);
+        if passages.is_multiple_of(PASSAGES_PER_LOOK) && slice.is_over(&ROUNDS, cpus, clock(), used) {
+            std::thread::yield_now();
+            slice.begin(&ROUNDS, cpus(), clock(), used());
         }
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `threads` on `cpus` in turn, passing every 10 µs; the operating system ends a slice after 4 ms. The length of the last
+    /// slices, in ns.
+    fn lengths(threads: usize, cpus: u64) -> Vec<Nanos> {
+        let rounds = Rounds::new();
+        let slices: Vec<Slice> = (0..threads).map(|_| Slice::new()).collect();
+        let mut used = vec![0; threads];
+        let (mut now, mut lengths) = (GAP_NS * 2, Vec::new());
+        for turn in 0..20 * threads {
+            let i = turn % threads;
+            let began = now;
+            loop {
+                now += 10_000;
+                used[i] += 10_000;
+                if slices[i].is_over(&rounds, || cpus, now, || used[i]) {
+                    slices[i].begin(&rounds, cpus, now, used[i]);
+                    break;
+                }
+                if now - began >= 4_000_000 {
+                    break;
+                }
+            }
+            if turn >= 19 * threads {
+                lengths.push(now - began);
+            }
+        }
+        lengths
+    }
+
+    #[test]
+    fn a_round_of_many_threads_takes_its_time() {
+        for (threads, cpus) in [(64, 1), (64, 2), (20, 2)] {
+            let lengths = lengths(threads, cpus);
+            // All run one after another here, whatever the number of CPUs is said to be.
+            let round: Nanos = lengths.iter().sum();
+            let aim = ROUND_NS * cpus;
+            assert!(round > aim * 9 / 10 && round < aim * 14 / 10, "{threads} threads, {cpus} CPUs: {round} ns");
+        }
+    }
+
+    #[test]
+    fn few_threads_are_left_alone() {
+        assert!(lengths(4, 2).iter().all(|&length| length == 4_000_000));
+        assert!(lengths(1, 2).iter().all(|&length| length == 4_000_000));
+    }
+
+    #[test]
+    fn a_gap_without_work_is_an_absence_and_one_with_work_is_not() {
+        let (rounds, slice) = (Rounds::new(), Slice::new());
+        let passes = |now, used| slice.is_over(&rounds, || 2, now, || used);
+        assert!(!passes(1_000_000, 0));
+        let first = slice.number.get();
+        assert!(!passes(1_200_000, 200_000), "it computed");
+        assert_eq!(slice.number.get(), first);
+        assert!(!passes(1_400_000, 210_000), "it was away");
+        assert_eq!((slice.number.get(), slice.began.get()), (first + 1, 1_400_000));
+    }
 }
