@@ -6,7 +6,7 @@
 //! threads than CPUs.
 
 use contend_locks::lock_api::{Mutex, RawMutex};
-use contend_locks::{adaptive, queued, ticket, unfair_byte};
+use contend_locks::{adaptive, hybrid, pv_queued, queued, ticket, unfair_byte};
 use std::time::{Duration, Instant};
 
 /// Accounts, each under a lock of its own; which one, the user says.
@@ -73,4 +73,6 @@ fn main() {
     run::<ticket::RawMutex>("ticket", threads);
     run::<unfair_byte::RawMutex>("unfair_byte", threads);
     run::<queued::RawMutex>("queued", threads);
+    run::<pv_queued::RawMutex>("pv_queued", threads);
+    run::<hybrid::RawMutex>("hybrid", threads);
 }

@@ -5,12 +5,12 @@
 /// ```
 /// fn send<T: Send>(_: T) {}
 /// fn sync<T: Sync>(_: T) {}
-/// # use contend_locks::{adaptive, queued, ticket, unfair_byte};
+/// # use contend_locks::{adaptive, hybrid, pv_queued, queued, ticket, unfair_byte};
 /// fn f(a: ticket::MutexGuard<u32>, b: unfair_byte::MutexGuard<u32>, c: queued::MutexGuard<u32>) {
 ///     send((a, b, c));
 /// }
-/// fn e(a: adaptive::MutexGuard<u32>, b: adaptive::MappedMutexGuard<u32>) {
-///     send((a, b));
+/// fn e(a: adaptive::MutexGuard<u32>, b: pv_queued::MutexGuard<u32>, c: hybrid::MutexGuard<u32>) {
+///     send((a, b, c));
 /// }
 /// fn g(a: ticket::MappedMutexGuard<u32>, b: queued::MappedMutexGuard<u32>, c: ticket::SpinMutexGuard<u32>) {
 ///     send((a, b, c));
@@ -81,6 +81,7 @@ pub fn reentrant() {}
 /// ```
 /// fn fair<R: contend_locks::lock_api::RawMutexFair>() {}
 /// fair::<contend_locks::adaptive::RawMutex>();
+/// fair::<contend_locks::pv_queued::RawMutex>();
 /// fair::<contend_locks::ticket::RawMutex>();
 /// fair::<contend_locks::queued::RawMutex>();
 /// ```

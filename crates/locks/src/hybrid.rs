@@ -237,3 +237,6 @@ impl<P: Platform> MakeLock<P> for Hybrid<P> {
         Hybrid::from_parts(p.word(line, 0), Arc::clone(pool), pool.number(), pool.tunables)
     }
 }
+
+// `GuardSend`: as for `pv_queued`.
+mutex!(Hybrid<Threads, Global> = Hybrid::of(PvTunables::DEFAULT), GuardSend, unfair);

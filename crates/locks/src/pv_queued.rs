@@ -379,3 +379,7 @@ impl<P: Platform, const FEATURES: u8> MakeLock<P> for PvQueuedWith<P, FEATURES> 
         PvQueuedWith(PvQueued::on_line(p, line, pool))
     }
 }
+
+// `GuardSend`: the unlock finds the head by the lock, and nothing says who holds. (What the holder itself entered in the hash,
+// it sees, or who got the guard from it.) `fair`: while somebody waits, the word is not 0, and newcomers wait too.
+mutex!(PvQueued<Threads, Global> = PvQueued::of(PvFeatures::SERIES_2015, PvTunables::DEFAULT), GuardSend, fair);

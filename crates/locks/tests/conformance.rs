@@ -1,5 +1,5 @@
 //! Every lock, on OS threads: mutual exclusion with fewer and with more threads than cores, try_lock, nesting.
-#![cfg(feature = "alloc")]
+#![cfg(feature = "std")]
 
 use contend_locks::native::Global;
 use contend_locks::pv::PvTunables;

@@ -381,6 +381,8 @@ mutexes! {
     ticket: contend_locks::ticket::RawMutex, fair, rounds 300;
     unfair_byte: contend_locks::unfair_byte::RawMutex, unfair, rounds 300;
     queued: contend_locks::queued::RawMutex, fair, rounds 300;
+    pv_queued: contend_locks::pv_queued::RawMutex, fair, rounds 300;
+    hybrid: contend_locks::hybrid::RawMutex, unfair, rounds 300;
     // Waiters that never yield: each hand-over to a thread that does not run takes a scheduler's slice.
     ticket_spinning: contend_locks::ticket::RawSpinMutex, fair, rounds 5;
     unfair_byte_spinning: contend_locks::unfair_byte::RawSpinMutex, unfair, rounds 50;
@@ -411,6 +413,8 @@ of_threads! {
     ticket_of_threads: contend_locks::ticket::RawMutex;
     unfair_byte_of_threads: contend_locks::unfair_byte::RawMutex;
     queued_of_threads: contend_locks::queued::RawMutex;
+    pv_queued_of_threads: contend_locks::pv_queued::RawMutex;
+    hybrid_of_threads: contend_locks::hybrid::RawMutex;
 }
 
 /// Some lock of those that do not know who holds must still be the default one: the guard's type is part of the interface.
