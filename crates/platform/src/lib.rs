@@ -27,6 +27,7 @@ pub mod bare;
 pub mod lock_event;
 #[cfg(feature = "std")]
 pub mod native;
+pub mod slices;
 
 use core::fmt;
 pub use core::sync::atomic::Ordering;

@@ -12,7 +12,6 @@ use std::time::Instant;
 #[cfg(feature = "lock-stats")]
 mod counters;
 mod park;
-mod slice;
 mod slot;
 mod threads;
 

@@ -1,7 +1,8 @@
 //! The handle of locks that any thread may take.
 
-use super::{futex_wait, futex_wake, slice, slot, spin_until};
+use super::{futex_wait, futex_wake, slot, spin_until};
 use crate::bare::atomic_words;
+use crate::slices::{Rounds, Slice};
 use crate::{CpuId, Line, Nanos, Ordering, Platform, Time};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, fence};
@@ -45,7 +46,13 @@ impl Platform for Threads {
     }
     #[inline]
     fn yield_point(&self) {
-        slice::point(|| self.now());
+        // A thread that is being torn down has nothing to lose.
+        let _ = SLICE.try_with(|Mine(slice)| {
+            if slice.passes() && slice.is_over(&ROUNDS, cpus, self.now(), used) {
+                std::thread::yield_now();
+                slice.begin(&ROUNDS, cpus(), self.now(), used());
+            }
+        });
     }
     fn relinquish(&self) {
         std::thread::yield_now();
@@ -61,4 +68,38 @@ impl Platform for Threads {
     fn lock_event(&self, event: crate::LockEvent, n: u64) {
         super::counters::count(event, n);
     }
+}
+
+static ROUNDS: Rounds = Rounds::new();
+
+/// A thread's slice; the thread leaves the rounds when it ends.
+struct Mine(Slice);
+
+impl Drop for Mine {
+    fn drop(&mut self) {
+        ROUNDS.leave(&self.0);
+    }
+}
+
+thread_local! {
+    static SLICE: Mine = const { Mine(Slice::new()) };
+}
+
+/// CPUs that the process may use.
+fn cpus() -> u64 {
+    static CPUS: OnceLock<u64> = OnceLock::new();
+    *CPUS.get_or_init(|| std::thread::available_parallelism().map_or(1, |n| n.get() as u64))
+}
+
+/// CPU time of the calling thread; 0 where it cannot be asked for.
+fn used() -> Nanos {
+    #[cfg(target_os = "linux")]
+    {
+        let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: the pointer is to a live timespec.
+        let error = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut now) };
+        if error == 0 { now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64 } else { 0 }
+    }
+    #[cfg(not(target_os = "linux"))]
+    0
 }

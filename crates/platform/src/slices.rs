@@ -10,11 +10,12 @@
 //! threads of the process increase at the beginning of a slice grows by about n between two slices of one thread. Threads
 //! that do not pass here (other programs, tasks that only compute) are not counted: a shorter slice of ours would not bring
 //! the round to an end sooner.
+//!
+//! This is the arithmetic: clocks and yielding are the world's (`native` has those of the operating system).
 
 use crate::{NEVER, Nanos, Time};
-use std::cell::Cell;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use core::cell::Cell;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 /// How long a round of all threads should take: half of the longest wait that is aimed at (12 ms). A waiter may lose one
 /// round when the holder is preempted in spite of all, and another when its own turn comes late.
@@ -32,7 +33,8 @@ const GAP_NS: Nanos = 40_000;
 const AWAY_NS: Nanos = 20_000;
 
 /// What the threads of a process know of one another.
-struct Rounds {
+#[derive(Debug, Default)]
+pub struct Rounds {
     /// Slices begun by all threads.
     slices: AtomicU64,
     /// Slices of all threads from one of a thread to its next, smoothed over the latest ones, in 1/16. Updates may get lost.
@@ -41,10 +43,9 @@ struct Rounds {
     threads: AtomicU64,
 }
 
-static ROUNDS: Rounds = Rounds::new();
-
 impl Rounds {
-    const fn new() -> Self {
+    /// No thread yet.
+    pub const fn new() -> Self {
         Rounds { slices: AtomicU64::new(0), round_x16: AtomicU64::new(0), threads: AtomicU64::new(0) }
     }
 
@@ -65,9 +66,18 @@ impl Rounds {
         let length = ROUND_NS * cpus * 16 / round_x16.max(16);
         (number, if length > SLICE_NS_MAX { NEVER } else { length.max(SLICE_NS_MIN) })
     }
+
+    /// The thread of this slice ends.
+    pub fn leave(&self, slice: &Slice) {
+        if slice.number.replace(0) > 0 {
+            self.threads.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
 }
 
-struct Slice {
+/// The present slice of one thread.
+#[derive(Debug)]
+pub struct Slice {
     passages: Cell<u32>,
     /// The last look at the clock.
     seen: Cell<Time>,
@@ -80,38 +90,15 @@ struct Slice {
     number: Cell<u64>,
 }
 
-thread_local! {
-    static SLICE: Slice = const { Slice::new() };
-}
-
-impl Drop for Slice {
-    fn drop(&mut self) {
-        if self.number.get() > 0 {
-            ROUNDS.threads.fetch_sub(1, Ordering::Relaxed);
-        }
+impl Default for Slice {
+    fn default() -> Self {
+        Slice::new()
     }
-}
-
-fn cpus() -> u64 {
-    static CPUS: OnceLock<u64> = OnceLock::new();
-    *CPUS.get_or_init(|| std::thread::available_parallelism().map_or(1, |n| n.get() as u64))
-}
-
-/// CPU time of the calling thread; 0 where it cannot be asked for, so that every gap counts as an absence.
-fn used() -> Nanos {
-    #[cfg(target_os = "linux")]
-    {
-        let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: the pointer is to a live timespec.
-        let error = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut now) };
-        if error == 0 { now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64 } else { 0 }
-    }
-    #[cfg(not(target_os = "linux"))]
-    0
 }
 
 impl Slice {
-    const fn new() -> Self {
+    /// Of a thread that has not come here yet.
+    pub const fn new() -> Self {
         Slice {
             passages: Cell::new(0),
             seen: Cell::new(0),
@@ -122,7 +109,16 @@ impl Slice {
         }
     }
 
-    fn begin(&self, rounds: &Rounds, cpus: u64, now: Time, used: Nanos) {
+    /// The thread passes; true: look at the clock and ask whether the slice is over.
+    #[inline]
+    pub fn passes(&self) -> bool {
+        let passages = self.passages.get().wrapping_add(1);
+        self.passages.set(passages);
+        passages.is_multiple_of(PASSAGES_PER_LOOK)
+    }
+
+    /// A slice begins, on one of `cpus`. The clock says `now`; the thread has `used` so much CPU time so far.
+    pub fn begin(&self, rounds: &Rounds, cpus: u64, now: Time, used: Nanos) {
         let (number, length) = rounds.begin(self.number.get(), cpus);
         self.number.set(number);
         self.length.set(length);
@@ -136,9 +132,10 @@ impl Slice {
         now.saturating_sub(self.began.get()) > used.saturating_sub(self.used.get()) + AWAY_NS
     }
 
-    /// The clock says `now`: is the slice over? `used` tells the CPU time, if that is needed.
+    /// The clock says `now`: is the slice over? `used` tells the CPU time so far, if that is needed; where it is not known,
+    /// 0 makes every gap an absence. If it is: yield, then [`Slice::begin`].
     #[inline]
-    fn is_over(&self, rounds: &Rounds, cpus: impl Fn() -> u64, now: Time, used: impl Fn() -> Nanos) -> bool {
+    pub fn is_over(&self, rounds: &Rounds, cpus: impl Fn() -> u64, now: Time, used: impl Fn() -> Nanos) -> bool {
         if now.saturating_sub(self.seen.get()) > GAP_NS {
             let used = used();
             if self.number.get() == 0 || self.away(now, used) {
@@ -148,20 +145,6 @@ impl Slice {
         self.seen.set(now);
         now.saturating_sub(self.began.get()) > self.length.get()
     }
-}
-
-/// The calling thread holds no lock: yield if its slice is over.
-#[inline]
-pub(super) fn point(clock: impl Fn() -> Time) {
-    // A thread that is being torn down has nothing to lose.
-    let _ = SLICE.try_with(|slice| {
-        let passages = slice.passages.get().wrapping_add(1);
-        slice.passages.set(passages);
-        if passages.is_multiple_of(PASSAGES_PER_LOOK) && slice.is_over(&ROUNDS, cpus, clock(), used) {
-            std::thread::yield_now();
-            slice.begin(&ROUNDS, cpus(), clock(), used());
-        }
-    });
 }
 
 #[cfg(test)]
