@@ -226,6 +226,23 @@ fn locks_in_tear_down<R: RawMutex + Send + Sync + 'static>() {
     assert_eq!(mutex.lock().0, 12 * 21);
 }
 
+/// Sections so long that whoever can sleep does, in the queue and at its head, and is woken.
+fn long_sections<R: RawMutex + Sync>() {
+    let mutex = Mutex::<R, Pair>::new((0, 0));
+    std::thread::scope(|s| {
+        for _ in 0..5 {
+            s.spawn(|| {
+                for _ in 0..rounds(4) {
+                    let mut guard = mutex.lock();
+                    std::thread::sleep(Duration::from_millis(1));
+                    bump(&mut guard);
+                }
+            });
+        }
+    });
+    assert_eq!(mutex.into_inner().0, 5 * rounds(4));
+}
+
 /// Guards go to another thread, which releases, while a third waits.
 fn guards_travel<R: RawMutex<Guard: Send> + Sync>() {
     let mutex = Mutex::<R, Pair>::new((0, 0));
@@ -351,6 +368,10 @@ macro_rules! mutexes {
             #[test]
             fn many_at_once() {
                 super::many_at_once::<Raw>();
+            }
+            #[test]
+            fn long_sections() {
+                super::long_sections::<Raw>();
             }
             #[test]
             fn guards_travel() {

@@ -1,8 +1,8 @@
 //! Statistics: the kernel's names, and counts of what happened.
 #![cfg(all(feature = "stats", feature = "lock_api"))]
 
-use contend_locks::queued::Mutex;
 use contend_locks::stats::{LockEvent, snapshot};
+use contend_locks::{pv_queued, queued};
 use contend_platform::{Platform, native::Threads};
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ fn every_counter_has_its_name() {
 #[cfg(target_os = "linux")]
 #[test]
 fn a_wait_without_a_node_is_counted() {
-    struct AtEnd(Arc<Mutex<u32>>);
+    struct AtEnd(Arc<queued::Mutex<u32>>);
     impl Drop for AtEnd {
         fn drop(&mut self) {
             *self.0.lock() += 1;
@@ -34,7 +34,7 @@ fn a_wait_without_a_node_is_counted() {
     }
     thread_local!(static AT_END: RefCell<Option<AtEnd>> = const { RefCell::new(None) });
 
-    let mutex = Arc::new(Mutex::new(0));
+    let mutex = Arc::new(queued::Mutex::new(0));
     let before = snapshot();
     let held = mutex.lock();
     let spawn = |_| {
@@ -56,4 +56,30 @@ fn a_wait_without_a_node_is_counted() {
     assert!(threads.into_iter().all(|thread| thread.join().expect("no panic")));
     let counts = snapshot().since(&before);
     assert_eq!((*mutex.lock(), counts.get(LockEvent::LockNoNode), counts.get(LockEvent::LockUseNode2)), (3, 2, 0));
+}
+
+/// Who waits for long halts; the release kicks.
+#[test]
+fn halts_and_kicks_are_counted() {
+    let mutex = pv_queued::Mutex::new(0);
+    let before = snapshot();
+    let counted = || snapshot().since(&before);
+    std::thread::scope(|s| {
+        let held = mutex.lock();
+        for _ in 0..3 {
+            s.spawn(|| *mutex.lock() += 1);
+        }
+        let start = Instant::now();
+        // The first in line halts, and those behind it do.
+        while counted().get(LockEvent::PvWaitHead) == 0 || counted().get(LockEvent::PvWaitNode) == 0 {
+            assert!(start.elapsed() < Duration::from_secs(20), "{}", counted());
+            std::thread::yield_now();
+        }
+        drop(held);
+    });
+    let counts = counted();
+    assert!(counts.get(LockEvent::LockSlowpath) >= 2, "{counts}");
+    assert!(counts.get(LockEvent::PvKickUnlock) >= 1, "{counts}");
+    assert!(counts.get(LockEvent::PvLatencyKick) > 0, "the clock of latencies goes: {counts}");
+    assert_eq!(mutex.into_inner(), 3);
 }
