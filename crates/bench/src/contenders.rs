@@ -1,7 +1,11 @@
 //! The locks of the benchmark, ours and others', behind one small trait.
 
 use contend_locks::lock_api::RawMutex;
-use contend_locks::{adaptive, queued, ticket, unfair_byte};
+use contend_locks::native::Global;
+use contend_locks::pv::PvTunables;
+use contend_locks::pv_queued::{PvFeatures, PvQueued};
+use contend_locks::{RawLock, adaptive, hybrid, pv_queued, queued, ticket, unfair_byte};
+use contend_platform::native::Threads;
 use std::cell::UnsafeCell;
 
 /// A lock to measure.
@@ -59,6 +63,12 @@ contenders! {
     "ticket" = Ours<ticket::RawMutex>, true;
     /// queued spinlock with pending bit
     "queued" = Ours<queued::RawMutex>, true;
+    /// paravirtual queued spinlock of Linux 4.2
+    "pv-queued" = PvQueuedV4_2, true;
+    /// the same with all parts of the series of 2015
+    "pv-queued-2015" = Ours<pv_queued::RawMutex>, true;
+    /// today's hybrid paravirtual queued spinlock
+    "hybrid" = Ours<hybrid::RawMutex>, true;
 }
 
 impl Contender for std::sync::Mutex<()> {
@@ -98,6 +108,25 @@ impl<R: RawMutex + Sync> Contender for Ours<R> {
         let result = f();
         // SAFETY: locked above.
         unsafe { self.0.unlock(guard) };
+        result
+    }
+}
+
+/// The paravirtual queued lock before the series, which has no mutex of its own.
+pub struct PvQueuedV4_2(PvQueued<Threads, Global>);
+
+impl Default for PvQueuedV4_2 {
+    fn default() -> Self {
+        PvQueuedV4_2(PvQueued::of(PvFeatures::V4_2, PvTunables::DEFAULT))
+    }
+}
+
+impl Contender for PvQueuedV4_2 {
+    #[inline]
+    fn with<R>(&self, f: impl FnOnce() -> R) -> R {
+        self.0.lock(&Threads);
+        let result = f();
+        self.0.unlock(&Threads);
         result
     }
 }
