@@ -108,7 +108,7 @@ macro_rules! halting {
             fn loom_2_halts() {
                 let run = |preemptions, coins| LoomRun { coins, ..LoomRun::preemptions(preemptions) };
                 passes("2 CPUs, 1 round", run(3, 3).check(Exclusion::<$lock<Loom>>::new(2, 1)));
-                passes("2 CPUs, 2 rounds", run(2, 1).check(Exclusion::<$lock<Loom>>::new(2, 2)));
+                passes("2 CPUs, 2 rounds", run(2, 2).check(Exclusion::<$lock<Loom>>::new(2, 2)));
                 passes("one tries", run(2, 3).check(Exclusion::<$lock<Loom>>::with_try(2, 2)));
             }
             #[test]

@@ -59,7 +59,7 @@ const PV_CHECKS: &[Check] = &[
 const HYBRID_CHECKS: &[Check] = &[
     loom!("loom, 2 CPUs, 1 round", Hybrid, 2, 1, 2, 2),
     tries!("loom, one tries", Hybrid),
-    loom!("loom, 2 CPUs, 2 rounds", Hybrid, 2, 2, 2, 1),
+    loom!("loom, 2 CPUs, 2 rounds", Hybrid, 2, 2, 2, 2),
     shuttle!("shuttle, 4 CPUs", Hybrid, 4),
     loom!("loom, 3 CPUs", Hybrid, 3, 1, 2, 1),
 ];

@@ -30,7 +30,7 @@
 //! * A head that loses its CPU with pending set stops everybody, though the lock be free.
 
 use crate::nodes::NodeId;
-use crate::pv::{HALTED, HASHED, PvNode, PvNodes, PvPool, PvTunables, RUNNING};
+use crate::pv::{HALTED, HASHED, PvNode, PvNodes, PvPool, PvTunables, RUNNING, SPENT};
 use crate::{MakeLock, RawLock};
 use alloc::sync::Arc;
 use contend_platform::{Line, LockEvent, Ordering, Platform};
@@ -128,8 +128,9 @@ impl<P: Platform, N: PvNodes<P, HybridNode<P>>> Hybrid<P, N> {
     /// Take the lock as the head of the queue: the word with the lock taken.
     fn wait_head(&self, p: &P, id: NodeId) -> u64 {
         let node = self.nodes.get(id);
-        // Relaxed: who sets `X` is me, here or asleep in `wait_turn`.
-        let mut enters_hash = p.load(&node.state, Ordering::Relaxed) & HASHED == 0;
+        // Relaxed: others change it only if they find me halted in `wait_turn`, which is over. It says if this node was hashed
+        // by the one before, even if the kick has come already: the lock's word may still show that entry then.
+        let mut enters_hash = p.load(&node.state, Ordering::Relaxed) == RUNNING;
         let mut woken = false;
         loop {
             p.fetch_or(&self.word, PENDING, Ordering::Relaxed);
@@ -191,7 +192,7 @@ impl<P: Platform, N: PvNodes<P, HybridNode<P>>> Hybrid<P, N> {
         let head = self.nodes.hash().remove(p, self.key());
         let node = self.nodes.get(head);
         // If it is awake for no reason it needs no kick.
-        let halted = p.swap(&node.state, RUNNING, Ordering::Relaxed) & HALTED != 0;
+        let halted = p.swap(&node.state, SPENT, Ordering::Relaxed) & HALTED != 0;
         p.fetch_and(&self.word, !SLOW, Ordering::Release);
         if halted {
             node.kick(p, head.cpu(), LockEvent::PvKickUnlock);

@@ -6,9 +6,9 @@
 //!
 //! # State of a node
 //!
-//! `(locked, next, state)`. `locked` and `next` are those of every queue lock. `state` is two bits: `H`, halted or about to be,
-//! and `X` (hashed), somebody has seen to it that the unlock will find this node, namely by [`LockHash`]. `H` is the low half of
-//! the word and `X` the high one: a halt compares the low half.
+//! `(locked, next, state)`. `locked` and `next` are those of every queue lock. `state` is bits: `H`, halted or about to be, and
+//! `X` (hashed), somebody has seen to it that the unlock will find this node, namely by [`LockHash`]. `H` is in the low half of
+//! the word and `X` in the high one: a halt compares the low half. (`hybrid` has a third, also there: what was `X` once.)
 //!
 //! ```text
 //! wait      0 -> H ; full fence ; not locked: halt ; H -> 0, HX -> X       a waiter behind the head
@@ -47,6 +47,8 @@ pub(crate) const RUNNING: u64 = 0;
 pub(crate) const HALTED: u64 = 1;
 /// The unlock will find the node.
 pub(crate) const HASHED: u64 = 1 << 32;
+/// It has found the node before, in this wait.
+pub(crate) const SPENT: u64 = 1 << 33;
 
 /// What one look of a spinning waiter lasts, in ns. Kernels budget in looks; here budgets are times. A look is a load that
 /// hits, a branch and a pause; a pause takes about 10 cycles on Intel CPUs before Skylake and up to 140 on it (Intel's
@@ -84,7 +86,7 @@ impl PvTunables {
 /// A node; `LINES` as in the module's text.
 pub struct PvNode<P: Platform, const LINES: usize> {
     pub(crate) link: Link<P>,
-    /// [`RUNNING`], or [`HALTED`] and [`HASHED`].
+    /// [`RUNNING`], or [`HALTED`] and [`HASHED`], or [`SPENT`].
     pub(crate) state: P::Word,
     /// When it was kicked last. The observer's, not a word of the algorithm.
     kicked_at: AtomicU64,
@@ -102,7 +104,7 @@ impl<P: Platform, const LINES: usize> PvNode<P, LINES> {
     /// Prepare a claimed node for the end of a queue.
     pub(crate) fn clear(&self, p: &P) {
         self.link.clear(p);
-        // It is so already. Linux writes it here, and a line that a successor has peeked at is fetched here.
+        // Only `hybrid` leaves something else. Linux writes it always: a line that a successor has peeked at is fetched here.
         p.store(&self.state, RUNNING, Ordering::Relaxed);
     }
 
