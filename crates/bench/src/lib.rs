@@ -6,11 +6,13 @@
 //! | [`row`] | what came of it: throughput, fairness, waits |
 //! | [`contenders`] | the locks, ours and others', behind one small trait |
 //! | [`native`] | the loop on OS threads |
+//! | [`simulated`] | the same loop on a simulated machine |
 
 pub mod contenders;
 pub mod load;
 pub mod native;
 pub mod row;
+pub mod simulated;
 
 pub use load::{Load, LoadError};
 pub use row::Row;

@@ -4,7 +4,7 @@
 
 use crate::engine::{Engine, EngineCounts, Observed, Stacks, Stop};
 use crate::os::{MetricStore, Os, TaskReport};
-use crate::program::Workload;
+use crate::program::{Metrics, Workload};
 use crate::world::{Sim, TraceHook};
 use contend_machine::Machine;
 use contend_platform::{Account, CpuId, NEVER, Nanos, SchedEvent, TaskId, Time};
@@ -454,6 +454,10 @@ impl<L: Policy> Host<L> {
             kind: o.kind,
             stats: o.lock,
         }));
+        let mut metrics = self.os.metrics.borrow().clone();
+        for (event, n) in self.engine.lock_events() {
+            metrics.count(event.name(), n);
+        }
         RunResult {
             outcome,
             virtual_ns: end,
@@ -463,7 +467,7 @@ impl<L: Policy> Host<L> {
             observed: self.engine.observed.borrow().clone(),
             counts: self.engine.counts(),
             transfers: self.engine.transfers(),
-            metrics: self.os.metrics.borrow().clone(),
+            metrics,
             dispatches: self.engine.dispatches.get(),
             trace_hash: self.engine.trace_hash.get(),
         }

@@ -9,7 +9,8 @@ use crate::engine::{Code, Engine, FULL_SPEED};
 use crate::lines::Touch;
 use crate::program::Op;
 use crate::world::{SimCell, SimWord};
-use contend_platform::{Account, CpuId, Line, NEVER, Nanos, Ordering, Platform, Time, Trap, Work};
+use contend_platform::slices::Slice;
+use contend_platform::{Account, CpuId, Line, LockEvent, NEVER, Nanos, Ordering, Platform, Time, Trap, Work};
 use corosensei::Yielder;
 use fixedbitset::FixedBitSet;
 use std::cell::{Cell, RefCell};
@@ -66,7 +67,8 @@ impl ThreadSpec {
     pub(crate) fn make(self, engine: &Rc<Engine>) -> std::io::Result<Ready> {
         let ThreadSpec { name, body, number, nice, affinity, background, working_set_kib, stack_bytes, yield_after } =
             self;
-        let thread = Thread { yield_after, ..Thread::outside(Rc::clone(engine), CpuId(number)) };
+        let mut thread = Thread::outside(Rc::clone(engine), CpuId(number));
+        thread.yield_after = yield_after;
         let code = Code::new(stack_bytes, thread, body)?;
         Ok(Ready { name, code, nice, affinity, background, working_set_kib })
     }
@@ -90,6 +92,8 @@ pub(crate) enum Call {
     Wait { word: *const SimWord, expected: u32 },
     /// FUTEX_WAKE of all waiters.
     Wake(Futex),
+    /// clock_gettime of the thread's CPU time.
+    CpuTime,
     /// The code has returned.
     Exit,
 }
@@ -128,6 +132,8 @@ pub(crate) struct State {
     pub call: RefCell<Option<Call>>,
     /// What it spins on.
     pub spins: Cell<Option<Spin>>,
+    /// The answer to [`Call::CpuTime`].
+    pub cpu_time: Cell<Nanos>,
     /// The line of the word it halted on last, and the value that the word held.
     pub halts: Cell<Option<(u32, u32)>>,
 }
@@ -146,6 +152,13 @@ pub struct Thread {
     state: Rc<State>,
     number: CpuId,
     yield_after: Nanos,
+    slice: Slice,
+}
+
+impl Drop for Thread {
+    fn drop(&mut self) {
+        self.engine.rounds().leave(&self.slice);
+    }
 }
 
 impl Thread {
@@ -157,9 +170,10 @@ impl Thread {
             in_kernel: Cell::new(false),
             call: RefCell::new(None),
             spins: Cell::new(None),
+            cpu_time: Cell::new(0),
             halts: Cell::new(None),
         };
-        Thread { engine, state: Rc::new(state), number, yield_after: NEVER }
+        Thread { engine, state: Rc::new(state), number, yield_after: NEVER, slice: Slice::new() }
     }
     pub(crate) fn state(&self) -> &Rc<State> {
         &self.state
@@ -199,6 +213,11 @@ impl Thread {
     pub fn sched_yield(&self) {
         self.call(Op::Yield);
     }
+    /// CPU time that the thread has had, in user mode and in the kernel, in ns: a system call.
+    pub fn cpu_time(&self) -> Nanos {
+        self.enter_kernel(Call::CpuTime);
+        self.state.cpu_time.get()
+    }
 
     #[cold]
     fn stretch(&self, ns: Nanos) {
@@ -237,6 +256,15 @@ impl Thread {
         // lifetime: whoever calls this does so while the function runs, on its stack or on that of a coroutine nested in it,
         // as `suspend` demands.
         unsafe { (*yielder).suspend(trap) };
+    }
+
+    /// The slice is looked at: yield if it is over.
+    fn look_at_slice(&self) {
+        let (rounds, cpus) = (self.engine.rounds(), self.engine.topology().nr_cpus() as u64);
+        if self.slice.is_over(rounds, || cpus, self.now(), || self.cpu_time()) {
+            self.sched_yield();
+            self.slice.begin(rounds, cpus, self.now(), self.cpu_time());
+        }
     }
 
     #[inline]
@@ -411,6 +439,28 @@ impl Platform for Thread {
     /// FUTEX_WAKE of all waiters: a system call.
     fn kick(&self, w: &SimWord, _target: CpuId) {
         self.enter_kernel(Call::Wake(Futex::of(w)));
+    }
+
+    /// As natively: a thread whose slice is soon over gives its CPU up.
+    #[inline]
+    fn yield_point(&self) {
+        if self.slice.passes() {
+            self.look_at_slice();
+        }
+    }
+    /// sched_yield.
+    fn relinquish(&self) {
+        self.sched_yield();
+    }
+    /// Without cost: whoever counts is an observer.
+    #[inline]
+    fn lock_clock(&self) -> Time {
+        self.time()
+    }
+    /// Counted for the run, under the event's name among the result's metrics.
+    #[inline]
+    fn lock_event(&self, event: LockEvent, n: u64) {
+        self.engine.count_lock_event(event, n);
     }
 
     #[inline]

@@ -18,7 +18,8 @@ mod user;
 use crate::lines::Lines;
 use crate::queue::{NO_KEY, Queue, key, key_cpu, key_time, key_within};
 use contend_machine::{Machine, Topology};
-use contend_platform::{Account, CpuId, Ipi, NEVER, Nanos, TaskId, Time, Work};
+use contend_platform::slices::Rounds;
+use contend_platform::{Account, CpuId, Ipi, LockEvent, NEVER, Nanos, TaskId, Time, Work};
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 use costs::Costs;
@@ -168,6 +169,10 @@ pub struct Engine {
     task_work: RefCell<Vec<TaskWork>>,
     /// Code of the threads that do not run at the moment, by task.
     codes: RefCell<Vec<Option<Code>>>,
+    /// Lock events of threads, by [`LockEvent`].
+    lock_events: [Cell<u64>; LockEvent::COUNT],
+    /// Slices of the threads, which are one process.
+    rounds: Rounds,
     /// The run has ended: nobody suspends any more.
     over: Cell<bool>,
 }
@@ -253,6 +258,8 @@ impl Engine {
             interrupts: Cell::new(0),
             task_work: RefCell::default(),
             codes: RefCell::default(),
+            lock_events: std::array::from_fn(|_| Cell::new(0)),
+            rounds: Rounds::new(),
             over: Cell::new(false),
             dispatches: Cell::new(0),
             trace_hash: Cell::new(0),

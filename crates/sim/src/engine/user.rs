@@ -9,7 +9,8 @@ use super::{Engine, Mode, STACKFUL, TaskWork};
 use crate::lines::{Cost, Touch};
 use crate::queue::{NO_KEY, key, key_time, key_within};
 use crate::thread::{Body, State, Thread};
-use contend_platform::{Account, CpuId, NEVER, Nanos, TaskId, Time, Trap};
+use contend_platform::slices::Rounds;
+use contend_platform::{Account, CpuId, LockEvent, NEVER, Nanos, TaskId, Time, Trap};
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult};
 use std::rc::Rc;
@@ -109,6 +110,23 @@ impl Engine {
     #[inline]
     pub(crate) fn is_over(&self) -> bool {
         self.over.get()
+    }
+
+    /// What threads share to know how long their slices may be.
+    pub(crate) fn rounds(&self) -> &Rounds {
+        &self.rounds
+    }
+
+    /// Something happened at a lock of threads, `n` times.
+    pub(crate) fn count_lock_event(&self, event: LockEvent, n: u64) {
+        let count = &self.lock_events[event as usize];
+        count.set(count.get() + n);
+    }
+
+    /// Lock events of threads so far, those that happened.
+    pub fn lock_events(&self) -> impl Iterator<Item = (LockEvent, u64)> {
+        let all = LockEvent::ALL.iter().map(|e| (*e, self.lock_events[*e as usize].get()));
+        all.filter(|(_, n)| *n > 0)
     }
 
     /// Unwind and free the code of all threads.

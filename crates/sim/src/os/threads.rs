@@ -37,6 +37,13 @@ impl Os {
                 state.halts.set(Some((word.line, expected)));
                 Err(self.word_wait(kernel, p, task, word, expected))
             }
+            Call::CpuTime => {
+                p.charge(Work::Syscall, 1);
+                let (ran, on) = kernel.task(task).ent.observe(|e| (e.stats.sum_exec, e.queued_on));
+                let since = on.map_or(p.now(), |cpu| kernel.rq(cpu).data.observe(|rd| rd.curr_since));
+                state.cpu_time.set(ran + p.now().saturating_sub(since));
+                Err(self.done(task))
+            }
             Call::Wake(futex) => {
                 p.charge(Work::Syscall, 1);
                 Err(self.word_wake(kernel, p, futex))

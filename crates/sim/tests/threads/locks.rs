@@ -2,7 +2,7 @@
 
 use crate::common::{MS, machine, preset};
 use contend_locks::{MakeLock, Mcs, Queued, Ticket, UnfairByte};
-use contend_platform::{Nanos, Platform};
+use contend_platform::{LockEvent, Nanos, Platform};
 use contend_sim::crew::Crew;
 use contend_sim::host::Outcome;
 use contend_sim::thread::Thread;
@@ -96,4 +96,17 @@ fn one_thread_sees_no_contention() {
     let (alone, records) = rate::<Ticket<Thread>>(1, "2c");
     assert!((1.2e6..1.67e6).contains(&alone), "{alone} a second");
     assert!(records[0].wait_max < 20_000);
+}
+
+#[test]
+fn lock_events_are_counted() {
+    let p = preset("linux-6.18");
+    let crew = Crew { threads: 4, ..Crew::new(machine("2c"), p.policy, p.features) };
+    let code = |t: &Thread, (): &(), _: &mut ()| {
+        t.lock_event(LockEvent::LockSlowpath, 1);
+        t.lock_event(LockEvent::PvLatencyKick, 500);
+    };
+    let (r, _) = crew.run(|_| (), code).expect("stacks");
+    let counts: Vec<_> = r.metrics.counts.iter().map(|(name, n)| (*name, *n)).collect();
+    assert_eq!(counts, [("lock_slowpath", 4), ("pv_latency_kick", 2000)]);
 }

@@ -132,3 +132,21 @@ fn a_wait_that_yields_lets_the_holder_run() {
     let (spinning, yielding) = (time(u64::MAX), time(100_000));
     assert!(yielding * 5 < spinning * 4, "{yielding} against {spinning}");
 }
+
+#[test]
+fn yield_points_shorten_the_slices_of_many() {
+    let switches = |points: bool| {
+        let p = preset("linux-6.18");
+        let crew = Crew { threads: 32, horizon: 200 * MS, ..Crew::new(machine("2c"), p.policy, p.features) };
+        let code = move |t: &Thread, (): &(), _: &mut ()| loop {
+            t.compute(2000);
+            if points {
+                t.yield_point();
+            }
+        };
+        let (r, _) = crew.run(|_| (), code).expect("stacks");
+        r.tasks.iter().map(|t| t.run.switches).sum::<u64>()
+    };
+    let (without, with) = (switches(false), switches(true));
+    assert!(with > 4 * without, "{with} switches against {without}");
+}

@@ -90,3 +90,20 @@ fn a_budget_is_wall_time() {
     finished(&r);
     assert!(booked(&r, Account::UserSpin) > 10 * MS);
 }
+
+#[test]
+fn a_thread_can_ask_for_its_cpu_time() {
+    let r = run("1c", 1000 * MS, |_| {
+        alike(2, |t| {
+            let before = t.cpu_time();
+            t.compute(20 * MS);
+            t.sleep(5 * MS);
+            t.compute(MS);
+            let used = t.cpu_time() - before;
+            // Interrupts that come meanwhile count.
+            assert!((21 * MS..22 * MS).contains(&used), "{used}");
+        })
+    });
+    finished(&r);
+    assert!(r.virtual_ns >= 42 * MS);
+}
