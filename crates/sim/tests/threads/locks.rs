@@ -1,7 +1,7 @@
 //! The generic locks on threads that lose their CPU.
 
 use crate::common::{MS, machine, preset};
-use contend_locks::{MakeLock, Mcs, Queued, Ticket, UnfairByte};
+use contend_locks::algorithm::{Adaptive, Hybrid, MakeLock, Mcs, PvFeatures, PvQueuedWith, Queued, Ticket, UnfairByte};
 use contend_platform::{LockEvent, Nanos, Platform};
 use contend_sim::crew::Crew;
 use contend_sim::host::Outcome;
@@ -96,6 +96,27 @@ fn one_thread_sees_no_contention() {
     let (alone, records) = rate::<Ticket<Thread>>(1, "2c");
     assert!((1.2e6..1.67e6).contains(&alone), "{alone} a second");
     assert!(records[0].wait_max < 20_000);
+}
+
+/// Mutual exclusion is checked inside; a wake-up that is lost leaves a thread halted for ever, which `rate` reports.
+#[test]
+fn locks_that_halt_exclude_and_lose_no_wakeup() {
+    for (threads, on) in [(2, "1c"), (3, "2c"), (8, "2c"), (8, "2n1l2c1t")] {
+        rate::<Adaptive<Thread>>(threads, on);
+        rate::<Hybrid<Thread>>(threads, on);
+        rate::<PvQueuedWith<Thread, { PvFeatures::V4_2.bits() }>>(threads, on);
+        rate::<PvQueuedWith<Thread, { PvFeatures::SERIES_2015.bits() }>>(threads, on);
+    }
+}
+
+#[test]
+fn a_lock_that_adapts_keeps_its_throughput_and_is_fairer() {
+    let (two, _) = rate::<Adaptive<Thread>>(2, "2c");
+    let (eight, records) = rate::<Adaptive<Thread>>(8, "2c");
+    let (_, unfair) = rate::<UnfairByte<Thread>>(8, "2c");
+    assert!(eight * 1.1 > two, "{two} a second with 2 threads, {eight} with 8");
+    let longest = |all: &[Record]| all.iter().map(|r| r.wait_max).max();
+    assert!(longest(&records) < longest(&unfair));
 }
 
 #[test]
