@@ -6,7 +6,7 @@
 //! gone by than it has used. So each thread knows when its present slice began.
 //!
 //! How long a slice may last: with n threads taking turns on c CPUs a round takes n/c slices, and whoever loses its CPU at
-//! a bad moment waits a round. The slice is chosen so that a round takes [`ROUND_NS`]. n is counted: a number that all
+//! a bad moment waits a round. The slice is chosen so that a round takes `ROUND_NS`. n is counted: a number that all
 //! threads of the process increase at the beginning of a slice grows by about n between two slices of one thread. Threads
 //! that do not pass here (other programs, tasks that only compute) are not counted: a shorter slice of ours would not bring
 //! the round to an end sooner.
