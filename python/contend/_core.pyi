@@ -11,6 +11,9 @@ __all__ = [
     "Output",
     "ScenarioInvalid",
     "__version__",
+    "bench_bare",
+    "bench_locks",
+    "bench_native",
     "describe",
     "probe",
     "resolve",
@@ -69,3 +72,6 @@ def probe(
     name: str | None = None,
     progress: Callable[[float], object] | None = None,
 ) -> str: ...
+def bench_locks() -> str: ...
+def bench_native(lock: str, load: str, repeat: int = 0) -> str: ...
+def bench_bare(lock: str, machine: str, load: str) -> str: ...

@@ -17,6 +17,7 @@ import click
 
 from contend import probing
 from contend._core import ContendError, __version__, describe
+from contend.bench import command as bench_command
 from contend.progress import RunProgress
 from contend.study import command as study_command
 from contend.study.command import Interrupted
@@ -240,6 +241,7 @@ def run(
 cli.add_command(study_command.reproduce)
 cli.add_command(study_command.fit)
 cli.add_command(probing.command)
+cli.add_command(bench_command.bench)
 
 
 @cli.command("list")

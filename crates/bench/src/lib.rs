@@ -7,7 +7,9 @@
 //! | [`contenders`] | the locks, ours and others', behind one small trait |
 //! | [`native`] | the loop on OS threads |
 //! | [`simulated`] | the same loop on a simulated machine |
+//! | [`bare`] | the loop on bare CPUs of a simulated machine |
 
+pub mod bare;
 pub mod contenders;
 pub mod load;
 pub mod native;

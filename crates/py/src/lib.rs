@@ -206,6 +206,43 @@ fn probe(py: Python<'_>, quick: bool, name: Option<String>, progress: Option<Py<
     serde_json::to_string(&report).map_err(|e| ContendError::new_err(e.to_string()))
 }
 
+fn bench_error(e: impl std::fmt::Display) -> PyErr {
+    ContendError::new_err(e.to_string())
+}
+
+fn bench_load(json: &str) -> PyResult<contend_bench::Load> {
+    serde_json::from_str(json).map_err(|e| bench_error(format!("load: {e}")))
+}
+
+/// The locks of the benchmark, as a JSON object of two arrays: `native` and `bare`, each of objects with `name` and `doc`.
+#[pyfunction]
+fn bench_locks() -> String {
+    use contend_bench::{bare, contenders};
+    let list = |names: &[&str], describe: fn(&str) -> Option<&'static str>| -> serde_json::Value {
+        names.iter().map(|n| serde_json::json!({ "name": n, "doc": describe(n) })).collect()
+    };
+    let (native, bare) = (list(contenders::NAMES, contenders::describe), list(bare::NAMES, bare::describe));
+    serde_json::json!({ "native": native, "bare": bare }).to_string()
+}
+
+/// Runs one lock on OS threads once, under a load (a JSON object): a row as one JSON object.
+#[pyfunction]
+#[pyo3(signature = (lock, load, repeat=0))]
+fn bench_native(py: Python<'_>, lock: &str, load: &str, repeat: u32) -> PyResult<String> {
+    let load = bench_load(load)?;
+    let row = py.detach(|| contend_bench::native::run(lock, &load, repeat)).map_err(bench_error)?;
+    serde_json::to_string(&row).map_err(bench_error)
+}
+
+/// Runs one lock on bare CPUs of a simulated machine, under a load (a JSON object): a row as one JSON object.
+#[pyfunction]
+fn bench_bare(py: Python<'_>, lock: &str, machine: &str, load: &str) -> PyResult<String> {
+    let load = bench_load(load)?;
+    let machine = contend_machine::Machine::load(machine).map_err(bench_error)?;
+    let row = py.detach(|| contend_bench::bare::run(lock, &machine, &load)).map_err(bench_error)?;
+    serde_json::to_string(&row).map_err(bench_error)
+}
+
 #[pymodule]
 fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add("__version__", env!("CARGO_PKG_VERSION"))?;
@@ -217,5 +254,8 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(run, m)?)?;
     m.add_function(wrap_pyfunction!(resolve, m)?)?;
     m.add_function(wrap_pyfunction!(describe, m)?)?;
-    m.add_function(wrap_pyfunction!(probe, m)?)
+    m.add_function(wrap_pyfunction!(probe, m)?)?;
+    m.add_function(wrap_pyfunction!(bench_locks, m)?)?;
+    m.add_function(wrap_pyfunction!(bench_native, m)?)?;
+    m.add_function(wrap_pyfunction!(bench_bare, m)?)
 }

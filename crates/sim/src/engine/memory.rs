@@ -50,6 +50,9 @@ impl Engine {
     }
 
     /// The value of a word on `line` has changed: CPUs that wait on the line look again.
+    ///
+    /// The store was complete when the farthest copy was gone, and by then the requests of all that poll were under way,
+    /// those of near CPUs ahead: with [`Engine::near_first`] they are served by distance from the writer, else by CPU number.
     #[inline]
     pub fn changed(&self, line: u32) {
         if self.lines.is_watched(line) {
@@ -61,13 +64,16 @@ impl Engine {
     fn wake_watchers(&self, line: u32) {
         let list = self.lines.take_watchers(line);
         let now = self.now();
+        let (near_first, writer) = (self.near_first.get(), self.current.get());
         for cpu in list {
             let c = self.cpu(cpu);
             match c.mode.get() {
                 // It pays its own transfer when it looks.
                 Mode::Waiting | Mode::Spinning | Mode::Idle => {
                     let at = self.queue.borrow().get(cpu);
-                    self.set_key(cpu, at.min(key(now, cpu)));
+                    // A nanosecond a class of distance: enough for the order, too short to matter otherwise.
+                    let after = if near_first { self.topology().distance(writer, cpu) as Time } else { 0 };
+                    self.set_key(cpu, at.min(key(now + after, cpu)));
                 }
                 // It has been woken by something else and has not run yet.
                 Mode::Kernel | Mode::User | Mode::Running => {}

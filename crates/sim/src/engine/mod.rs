@@ -156,6 +156,8 @@ pub struct Engine {
     stopping: Cell<bool>,
     /// Idle CPUs watch their need-resched flag (mwait or polling idle), so that a remote store wakes them.
     pub idle_polls: Cell<bool>,
+    /// CPUs that poll a line look again near ones first: see [`Engine::changed`].
+    pub near_first: Cell<bool>,
     events: Cell<u64>,
     ipis: Cell<u64>,
     interrupts: Cell<u64>,
@@ -253,6 +255,7 @@ impl Engine {
             seq: Cell::new(0),
             stopping: Cell::new(false),
             idle_polls: Cell::new(false),
+            near_first: Cell::new(false),
             events: Cell::new(0),
             ipis: Cell::new(0),
             interrupts: Cell::new(0),

@@ -1,0 +1,1 @@
+"""`contend bench`: locks, measured on this machine and simulated on others."""

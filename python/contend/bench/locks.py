@@ -1,0 +1,151 @@
+"""The lock benchmark: N threads in a loop of lock, critical section, unlock, think.
+
+Natively on OS threads, all locks and repetitions interleaved; on bare CPUs of a simulated machine, side by side.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from contend import _core
+from contend._core import ContendError
+
+Progress = Callable[[int, int, str], object]
+Row = dict[str, Any]
+
+SECONDS_NATIVE = 1.0
+SECONDS_BARE = 0.05
+"""Virtual seconds: enough for 512 CPUs of a ticket lock to have had it more than once."""
+
+
+@dataclass(frozen=True)
+class Load:
+    """What the threads do; `threads` is given apart."""
+
+    critical_ns: int = 100
+    think_ns: tuple[int, int] = (250, 750)
+    hogs: int = 0
+    seconds: float | None = None
+    seed: int = 1
+
+    def to_json(self, threads: int, seconds: float, seed: int) -> str:
+        """As the compiled part reads it."""
+        return json.dumps(
+            {
+                "threads": threads,
+                "hogs": self.hogs,
+                "critical_ns": self.critical_ns,
+                "think_ns": self.think_ns,
+                "duration_ns": round((self.seconds or seconds) * 1e9),
+                "seed": seed,
+            }
+        )
+
+
+def known(*, bare: bool) -> list[dict[str, str]]:
+    """The locks there are, each with `name` and `doc`, in the order of tables."""
+    found: list[dict[str, str]] = json.loads(_core.bench_locks())["bare" if bare else "native"]
+    return found
+
+
+def chosen(locks: Sequence[str] | None, *, bare: bool) -> list[str]:
+    """The locks that are asked for, or all."""
+    names = [lock["name"] for lock in known(bare=bare)]
+    if not locks:
+        return names
+    for lock in locks:
+        if lock not in names:
+            raise ContendError(f"--locks: no lock named '{lock}'; there are {', '.join(names)}")
+    return list(locks)
+
+
+def native(
+    locks: Sequence[str] | None = None,
+    threads: Sequence[int] = (1, 2, 4, 8, 16, 32, 64),
+    *,
+    load: Load | None = None,
+    repeat: int = 3,
+    progress: Progress | None = None,
+) -> list[Row]:
+    """Measure on this machine's threads; every repetition runs all locks with all numbers of threads."""
+    load, names = load or Load(), chosen(locks, bare=False)
+    rows: list[Row] = []
+    for r in range(repeat):
+        for n in threads:
+            for lock in names:
+                if progress:
+                    progress(len(rows), repeat * len(threads) * len(names), "runs")
+                text = load.to_json(n, SECONDS_NATIVE, load.seed)
+                rows.append(json.loads(_core.bench_native(lock, text, r)))
+    return rows
+
+
+def bare(
+    machine: str,
+    locks: Sequence[str] | None = None,
+    threads: Sequence[int] = (2, 4, 8, 16, 32, 64),
+    *,
+    load: Load | None = None,
+    repeat: int = 1,
+    progress: Progress | None = None,
+) -> list[Row]:
+    """Simulate on bare CPUs of `machine`: as many as `threads`. Each repetition has a seed of its own."""
+    load, names = load or Load(), chosen(locks, bare=True)
+    jobs = [(r, n, lock) for r in range(repeat) for n in threads for lock in names]
+    done = 0
+
+    def one(job: tuple[int, int, str]) -> Row:
+        r, n, lock = job
+        row: Row = json.loads(_core.bench_bare(lock, machine, load.to_json(n, SECONDS_BARE, load.seed + r)))
+        return {**row, "repeat": r}
+
+    rows: list[Row] = []
+    pool = ThreadPoolExecutor(max_workers=os.cpu_count())
+    try:
+        for row in pool.map(one, jobs):
+            rows.append(row)
+            done += 1
+            if progress:
+                progress(done, len(jobs), "runs")
+    finally:
+        # After Ctrl-C what has begun ends, some tenths of a second each, and nothing else begins.
+        pool.shutdown(cancel_futures=True)
+    return rows
+
+
+def medians(rows: Sequence[Row]) -> list[Row]:
+    """One row for each lock and number of threads: the median of each number over the repetitions.
+
+    And the extremes of the throughput (`throughput_lo`, `throughput_hi`).
+
+    A number that is not there (infinite, or not known) in half of the repetitions or more is not there.
+    """
+    groups: dict[tuple[str, int], list[Row]] = {}
+    for row in rows:
+        groups.setdefault((row["lock"], count(row)), []).append(row)
+    merged = []
+    for group in groups.values():
+        row = dict(group[0])
+        for key, value in group[0].items():
+            if isinstance(value, str) or key in ("threads", "cpus", "hogs", "repeat"):
+                continue
+            there = [r[key] for r in group if r[key] is not None]
+            row[key] = statistics.median(there) if 2 * len(there) > len(group) else None
+        row["repeats"] = len(group)
+        del row["repeat"]
+        row["throughput_lo"] = min(r["throughput"] for r in group)
+        row["throughput_hi"] = max(r["throughput"] for r in group)
+        merged.append(row)
+    return merged
+
+
+def count(row: Row) -> int:
+    """Threads, or CPUs, on the lock."""
+    n: int = row["threads"] if "threads" in row else row["cpus"]
+    return n
