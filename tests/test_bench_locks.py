@@ -39,6 +39,19 @@ def test_a_table_of_medians(contend: Contend) -> None:
     assert done.stderr == ""
 
 
+def test_simulated_threads_are_rows_as_of_native_ones(contend: Contend) -> None:
+    args = ["--simulate", "--machine", "2c", "--threads", "2,4", "--locks", "ticket,adaptive", "--seconds", "0.005"]
+    done = contend("bench", "locks", *args, "--json")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == contend("bench", "locks", *args, "--json").stdout
+    said = json.loads(done.stdout)
+    assert (said["world"], said["machine"]) == ("simulated", "2c")
+    assert [(r["lock"], r["threads"]) for r in said["rows"]] == [
+        (lock, n) for n in (2, 4) for lock in ("ticket", "adaptive")
+    ]
+    assert "threads of 2c (simulated)" in contend("bench", "locks", *args).stdout
+
+
 @pytest.mark.slow
 def test_native_threads(contend: Contend, tmp_path: Path) -> None:
     args = ["bench", "locks", "--locks", "std,parking_lot", "--threads", "1,2", "--seconds", "0.05", "--repeat", "2"]
@@ -64,7 +77,9 @@ def test_pictures_are_the_same_again(contend: Contend, tmp_path: Path) -> None:
 
 def test_what_is_wrong_is_said(contend: Contend) -> None:
     for args, message in [
-        (["--simulate"], "--simulate: only bare CPUs are simulated so far: add --bare"),
+        (["--simulate", "--bare", "--policy", "cfs"], "--policy: bare CPUs have no scheduler"),
+        (["--simulate", "--policy", "x"], 'policy: found "x"; `contend list presets` lists all'),
+        (["--policy", "cfs"], "--policy: this machine is measured; add --simulate"),
         (["--bare"], "--bare: this machine is measured; add --simulate"),
         (["--machine", "4c"], "--machine: this machine is measured; add --simulate"),
         (["--threads", "2,x"], "--threads: found 'x'; should be a whole number from 1 to 1,024"),

@@ -106,7 +106,7 @@ locks! {
     /// MCS: a queue of nodes
     "mcs" = Mcs<Sim>;
     /// paravirtual queued spinlock of Linux 4.2
-    "pv-queued-4.2" = PvQueuedWith<Sim, { PvFeatures::V4_2.bits() }>;
+    "pv-queued" = PvQueuedWith<Sim, { PvFeatures::V4_2.bits() }>;
     /// paravirtual queued spinlock with all parts of the series of 2015
     "pv-queued-2015" = PvQueuedWith<Sim, { PvFeatures::SERIES_2015.bits() }>;
     /// paravirtual queued spinlock of Linux 6.x: one attempt to steal, then the queue

@@ -214,15 +214,17 @@ fn bench_load(json: &str) -> PyResult<contend_bench::Load> {
     serde_json::from_str(json).map_err(|e| bench_error(format!("load: {e}")))
 }
 
-/// The locks of the benchmark, as a JSON object of two arrays: `native` and `bare`, each of objects with `name` and `doc`.
+/// The locks of the benchmark, as a JSON object of three arrays: `native`, `simulated` and `bare`, each of objects with
+/// `name` and `doc`.
 #[pyfunction]
 fn bench_locks() -> String {
-    use contend_bench::{bare, contenders};
+    use contend_bench::{bare, contenders, simulated};
     let list = |names: &[&str], describe: fn(&str) -> Option<&'static str>| -> serde_json::Value {
         names.iter().map(|n| serde_json::json!({ "name": n, "doc": describe(n) })).collect()
     };
     let (native, bare) = (list(contenders::NAMES, contenders::describe), list(bare::NAMES, bare::describe));
-    serde_json::json!({ "native": native, "bare": bare }).to_string()
+    let simulated = list(simulated::NAMES, bare::describe);
+    serde_json::json!({ "native": native, "simulated": simulated, "bare": bare }).to_string()
 }
 
 /// Runs one lock on OS threads once, under a load (a JSON object): a row as one JSON object.
@@ -232,6 +234,26 @@ fn bench_native(py: Python<'_>, lock: &str, load: &str, repeat: u32) -> PyResult
     let load = bench_load(load)?;
     let row = py.detach(|| contend_bench::native::run(lock, &load, repeat)).map_err(bench_error)?;
     serde_json::to_string(&row).map_err(bench_error)
+}
+
+/// Runs one lock on threads of a simulated machine under a policy, with a load (a JSON object): a row as one JSON object.
+#[pyfunction]
+#[pyo3(signature = (lock, machine, policy, load, repeat=0))]
+fn bench_simulated(
+    py: Python<'_>,
+    lock: &str,
+    machine: &str,
+    policy: &str,
+    load: &str,
+    repeat: u32,
+) -> PyResult<String> {
+    use contend_bench::simulated::{On, run};
+    let load = bench_load(load)?;
+    let machine = contend_machine::Machine::load(machine).map_err(bench_error)?;
+    let unknown = || bench_error(format!("policy: found \"{policy}\"; `contend list presets` lists all"));
+    let preset = contend::Preset::find(policy).ok_or_else(unknown)?;
+    let row = py.detach(|| run(lock, &load, repeat, &On { machine: &machine, preset: &preset }));
+    serde_json::to_string(&row.map_err(bench_error)?).map_err(bench_error)
 }
 
 /// Runs one lock on bare CPUs of a simulated machine, under a load (a JSON object): a row as one JSON object.
@@ -257,5 +279,6 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(probe, m)?)?;
     m.add_function(wrap_pyfunction!(bench_locks, m)?)?;
     m.add_function(wrap_pyfunction!(bench_native, m)?)?;
+    m.add_function(wrap_pyfunction!(bench_simulated, m)?)?;
     m.add_function(wrap_pyfunction!(bench_bare, m)?)
 }

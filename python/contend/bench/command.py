@@ -13,9 +13,13 @@ from contend.bench import locks as benching
 from contend.progress import RunsProgress
 from contend.study.command import EXIT_OK, Interrupted
 
+DOUBLED = (1, 2, 4, 8, 16, 32, 64)
 THREADS_MAX = 1024
 REPEAT_MAX = 1000
 NS_MAX = 1_000_000_000
+WORLDS = ("native", "simulated", "bare")
+MACHINE_SIMULATED = "epyc-2vcpu"
+MACHINE_BARE = "8n8c8t"
 
 
 def _whole(text: str, least: int, most: int) -> int:
@@ -59,7 +63,7 @@ def _seconds(_ctx: click.Context, _param: click.Parameter, text: str | None) -> 
 
 def _complete_locks(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
     before, _, last = begun.rpartition(",")
-    names = dict.fromkeys(lock["name"] for b in (False, True) for lock in benching.known(bare=b))
+    names = dict.fromkeys(lock["name"] for world in WORLDS for lock in benching.known(world))
     return [f"{before},{name}" if before else name for name in names if name.startswith(last)]
 
 
@@ -84,11 +88,17 @@ def bench() -> None:
     callback=_number(1, REPEAT_MAX),
     help="Repetitions, for medians (3; simulated 1).",
 )
-@click.option("--seconds", metavar="S", callback=_seconds, help="Length of a run (1; simulated 0.05).")
+@click.option("--seconds", metavar="S", callback=_seconds, help="Length of a run (1; simulated 0.3; bare 0.05).")
 @click.option("--seed", metavar="N", default="1", callback=_number(0, 2**31), help="Seed of the think times.")
-@click.option("--simulate", is_flag=True, help="Do not measure: simulate.")
+@click.option("--simulate", is_flag=True, help="Do not measure: simulate threads under a scheduler.")
 @click.option("--bare", is_flag=True, help="With --simulate: on bare CPUs, interrupts off, nothing else running.")
-@click.option("--machine", "-m", metavar="M", help="With --simulate: a machine, as for `contend run`.")
+@click.option(
+    "--machine",
+    "-m",
+    metavar="M",
+    help="With --simulate: a machine as for `contend run`, or a file of `contend probe`.",
+)
+@click.option("--policy", "-p", metavar="P", help="With --simulate: a preset (linux-6.18).")
 @click.option("--plot", metavar="FILE", help="Draw throughput, fairness and waits (.png, .svg or .pdf).")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, every repetition in it.")
 @click.option("--progress", is_flag=True, help="Show progress even where stderr is no terminal.")
@@ -105,19 +115,17 @@ def command(
     simulate: bool,
     bare: bool,
     machine: str | None,
+    policy: str | None,
     plot: str | None,
     as_json: bool,
     progress: bool,
 ) -> int:
     """N threads in a loop of lock, critical section, unlock, think: who gets the lock, how often, how soon.
 
-    Measures this project's locks and others' on this machine. With --simulate --bare it runs the same source on bare
-    CPUs of a simulated machine.
+    Measures this project's locks and others' on this machine. With --simulate it predicts that for a machine, with
+    --simulate --bare it runs the same source on bare CPUs.
     """
-    if simulate and not bare:
-        raise ContendError("--simulate: only bare CPUs are simulated so far: add --bare")
-    if not simulate and (bare or machine is not None):
-        raise ContendError(f"{'--bare' if bare else '--machine'}: this machine is measured; add --simulate")
+    world = _world(simulate=simulate, bare=bare, machine=machine, policy=policy)
     if plot:
         from contend import plot as plotting
 
@@ -127,19 +135,13 @@ def command(
     load = benching.Load(critical_ns=critical_ns, think_ns=think_ns, hogs=hogs, seconds=seconds, seed=seed)
     line = RunsProgress(forced=progress) if progress or sys.stderr.isatty() else None
     try:
-        if simulate:
-            machine = machine or "8n8c8t"
-            rows = benching.bare(
-                machine, locks, threads or (2, 4, 8, 16, 32, 64), load=load, repeat=repeats, progress=line
-            )
-        else:
-            rows = benching.native(locks, threads or (1, 2, 4, 8, 16, 32, 64), load=load, repeat=repeats, progress=line)
+        rows = _rows(world, locks, threads, machine=machine, policy=policy, load=load, repeat=repeats, line=line)
     except KeyboardInterrupt:
         raise Interrupted from None
     finally:
         if line:
             line.clear()
-    said = {"world": "bare" if simulate else "native", "machine": rows[0].get("machine") if simulate else None}
+    said = {"world": world, "machine": rows[0].get("machine"), "policy": policy if world == "simulated" else None}
     said |= {"critical_ns": critical_ns, "think_ns": list(think_ns), "hogs": hogs, "repeat": repeats, "seed": seed}
     if as_json:
         click.echo(json.dumps({**said, "rows": rows}, indent=2))
@@ -154,3 +156,33 @@ def command(
         if not as_json:
             click.echo(f"Figure in {plot}.")
     return EXIT_OK
+
+
+def _world(*, simulate: bool, bare: bool, machine: str | None, policy: str | None) -> str:
+    for option, given in (("--bare", bare), ("--machine", machine), ("--policy", policy)):
+        if given and not simulate:
+            raise ContendError(f"{option}: this machine is measured; add --simulate")
+    if bare and policy:
+        raise ContendError("--policy: bare CPUs have no scheduler")
+    return ("bare" if bare else "simulated") if simulate else "native"
+
+
+def _rows(
+    world: str,
+    locks: list[str] | None,
+    threads: list[int] | None,
+    *,
+    machine: str | None,
+    policy: str | None,
+    load: benching.Load,
+    repeat: int,
+    line: RunsProgress | None,
+) -> list[benching.Row]:
+    if world == "native":
+        return benching.native(locks, threads or DOUBLED, load=load, repeat=repeat, progress=line)
+    if world == "bare":
+        on = machine or MACHINE_BARE
+        return benching.bare(on, locks, threads or DOUBLED[1:], load=load, repeat=repeat, progress=line)
+    on = machine or MACHINE_SIMULATED
+    policy = policy or "linux-6.18"
+    return benching.simulated(on, policy, locks, threads or DOUBLED, load=load, repeat=repeat, progress=line)

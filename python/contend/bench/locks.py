@@ -1,6 +1,7 @@
 """The lock benchmark: N threads in a loop of lock, critical section, unlock, think.
 
-Natively on OS threads, all locks and repetitions interleaved; on bare CPUs of a simulated machine, side by side.
+Natively on OS threads, all locks and repetitions interleaved; on the threads of a simulated machine; and on its bare
+CPUs. Simulations run side by side.
 """
 
 from __future__ import annotations
@@ -18,8 +19,11 @@ from contend._core import ContendError
 
 Progress = Callable[[int, int, str], object]
 Row = dict[str, Any]
+Job = tuple[int, int, str]
+"""Repetition, threads, lock."""
 
 SECONDS_NATIVE = 1.0
+SECONDS_SIMULATED = 0.3
 SECONDS_BARE = 0.05
 """Virtual seconds: enough for 512 CPUs of a ticket lock to have had it more than once."""
 
@@ -48,15 +52,15 @@ class Load:
         )
 
 
-def known(*, bare: bool) -> list[dict[str, str]]:
-    """The locks there are, each with `name` and `doc`, in the order of tables."""
-    found: list[dict[str, str]] = json.loads(_core.bench_locks())["bare" if bare else "native"]
+def known(world: str) -> list[dict[str, str]]:
+    """The locks of a world (`native`, `simulated`, `bare`), each with `name` and `doc`, in the order of tables."""
+    found: list[dict[str, str]] = json.loads(_core.bench_locks())[world]
     return found
 
 
-def chosen(locks: Sequence[str] | None, *, bare: bool) -> list[str]:
+def chosen(locks: Sequence[str] | None, world: str) -> list[str]:
     """The locks that are asked for, or all."""
-    names = [lock["name"] for lock in known(bare=bare)]
+    names = [lock["name"] for lock in known(world)]
     if not locks:
         return names
     for lock in locks:
@@ -74,7 +78,7 @@ def native(
     progress: Progress | None = None,
 ) -> list[Row]:
     """Measure on this machine's threads; every repetition runs all locks with all numbers of threads."""
-    load, names = load or Load(), chosen(locks, bare=False)
+    load, names = load or Load(), chosen(locks, "native")
     rows: list[Row] = []
     for r in range(repeat):
         for n in threads:
@@ -84,6 +88,28 @@ def native(
                 text = load.to_json(n, SECONDS_NATIVE, load.seed)
                 rows.append(json.loads(_core.bench_native(lock, text, r)))
     return rows
+
+
+def simulated(
+    machine: str,
+    policy: str = "linux-6.18",
+    locks: Sequence[str] | None = None,
+    threads: Sequence[int] = (1, 2, 4, 8, 16, 32, 64),
+    *,
+    load: Load | None = None,
+    repeat: int = 1,
+    progress: Progress | None = None,
+) -> list[Row]:
+    """Simulate threads under a policy's scheduler on `machine`: the prediction for what `native` measures there."""
+    load, names = load or Load(), chosen(locks, "simulated")
+
+    def one(job: Job) -> Row:
+        r, n, lock = job
+        text = load.to_json(n, SECONDS_SIMULATED, load.seed)
+        row: Row = json.loads(_core.bench_simulated(lock, machine, policy, text, r))
+        return {**row, "machine": machine}
+
+    return _side_by_side([(r, n, lock) for r in range(repeat) for n in threads for lock in names], one, progress)
 
 
 def bare(
@@ -96,25 +122,26 @@ def bare(
     progress: Progress | None = None,
 ) -> list[Row]:
     """Simulate on bare CPUs of `machine`: as many as `threads`. Each repetition has a seed of its own."""
-    load, names = load or Load(), chosen(locks, bare=True)
-    jobs = [(r, n, lock) for r in range(repeat) for n in threads for lock in names]
-    done = 0
+    load, names = load or Load(), chosen(locks, "bare")
 
-    def one(job: tuple[int, int, str]) -> Row:
+    def one(job: Job) -> Row:
         r, n, lock = job
         row: Row = json.loads(_core.bench_bare(lock, machine, load.to_json(n, SECONDS_BARE, load.seed + r)))
         return {**row, "repeat": r}
 
+    return _side_by_side([(r, n, lock) for r in range(repeat) for n in threads for lock in names], one, progress)
+
+
+def _side_by_side(jobs: Sequence[Job], one: Callable[[Job], Row], progress: Progress | None) -> list[Row]:
     rows: list[Row] = []
     pool = ThreadPoolExecutor(max_workers=os.cpu_count())
     try:
         for row in pool.map(one, jobs):
             rows.append(row)
-            done += 1
             if progress:
-                progress(done, len(jobs), "runs")
+                progress(len(rows), len(jobs), "runs")
     finally:
-        # After Ctrl-C what has begun ends, some tenths of a second each, and nothing else begins.
+        # After Ctrl-C what has begun ends, and nothing else begins.
         pool.shutdown(cancel_futures=True)
     return rows
 

@@ -50,7 +50,11 @@ def table(rows: Sequence[Row], said: dict[str, Any]) -> None:
 
 def sentence(rows: Sequence[Row], said: dict[str, Any]) -> str:
     """What was run."""
-    where = f"bare CPUs of {said['machine']} (simulated)" if said["world"] == "bare" else "this machine's threads"
+    where = {
+        "native": "this machine's threads",
+        "simulated": f"threads of {said['machine']} (simulated)",
+        "bare": f"bare CPUs of {said['machine']} (simulated)",
+    }[said["world"]]
     lo, hi = said["think_ns"]
     hogs = f", {said['hogs']} hogs beside" if said["hogs"] else ""
     times = f"; medians of {said['repeat']} repetitions" if said["repeat"] > 1 else ""
