@@ -1,6 +1,6 @@
 //! A platform around a platform that counts lock events: what a run has passed, and how often.
 
-use contend_platform::{CpuId, Line, LockEvent, Nanos, Ordering, Platform, Time};
+use contend_platform::{CpuId, Line, LockEvent, Nanos, Note, Ordering, Platform, Time};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -107,6 +107,9 @@ impl<P: Platform> Platform for Counted<P> {
     }
     fn lock_clock(&self) -> Time {
         1 + self.clock.fetch_add(1, Relaxed)
+    }
+    fn note(&self, note: Note) {
+        self.inner.note(note);
     }
     unsafe fn read<T, R>(&self, c: &P::Cell<T>, f: impl FnOnce(&T) -> R) -> R {
         // SAFETY: passed on from the caller.

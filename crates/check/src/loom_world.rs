@@ -14,6 +14,8 @@
 //!   Each CPU has [`LoomRun::coins`] such words, which the main thread sets after starting the CPUs; a coin that shows
 //!   the new value lets the budget expire. When a CPU has used up its coins, budgets expire no more, so the number of
 //!   expiries explored is bounded by the number of coins. Models without budgets set it to 0 and pay nothing.
+//! * **Whether another CPU runs (`preempted`) is a branch too**, of the same coins: it says yes on one, and no when they are
+//!   used up. The answer is right or wrong; the contract calls it a hint.
 //! * `halt` compares and registers in one step and parks; `kick` unparks the registered. When all CPUs are halted loom
 //!   reports a deadlock: a lost wake-up. As in the kernel call behind it, halting and kicking order memory: what
 //!   happened before the kick is visible to the woken. So a missing fence *between a kick and the return of the halt* is
@@ -195,6 +197,9 @@ impl Platform for Loom {
             me.sleep();
         }
     }
+    fn preempted(&self, _cpu: CpuId) -> bool {
+        self.has_coin() && self.coin()
+    }
     fn kick(&self, w: &LoomWord, _target: CpuId) {
         // Makes the kick an access that loom knows to depend on a halt's.
         w.word.fetch_or(0, Ordering::Relaxed);
@@ -249,7 +254,7 @@ impl CheckedPlatform for Loom {
 pub struct LoomRun {
     /// Explore executions with at most this many involuntary switches; `None`: all.
     pub preemptions: Option<usize>,
-    /// Budget expiries explored per CPU.
+    /// Budget expiries, and answers that a CPU does not run, explored per CPU.
     pub coins: usize,
     /// Give an execution up as without progress after this many branches.
     pub branches_max: usize,
@@ -265,6 +270,10 @@ impl LoomRun {
     /// At most `n` preemptions.
     pub fn preemptions(n: usize) -> Self {
         LoomRun { preemptions: Some(n), ..Default::default() }
+    }
+    /// For each CPU, budgets expire or another CPU seems not to run at most `n` times in all.
+    pub fn coins(self, n: usize) -> Self {
+        LoomRun { coins: n, ..self }
     }
 
     /// Explore `model`.

@@ -7,7 +7,7 @@
 //! in the source is either noticed by a checker when it is weakened, or is listed as not needed.
 
 use crate::{CheckedPlatform, Explored, Failure};
-use contend_platform::{CpuId, Line, LockEvent, Nanos, Ordering, Platform, Time};
+use contend_platform::{CpuId, Line, LockEvent, Nanos, Note, Ordering, Platform, Time};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::panic::Location;
@@ -184,6 +184,12 @@ impl<P: CheckedPlatform> Platform for Mutated<P> {
         }
     }
     #[track_caller]
+    fn store_many<const N: usize>(&self, words: [&P::Word; N], values: [u64; N]) {
+        if self.at(Location::caller(), Op::Store, Some(Ordering::Relaxed)).is_none() {
+            self.inner.store_many(words, values);
+        }
+    }
+    #[track_caller]
     fn swap(&self, w: &P::Word, value: u64, order: Ordering) -> u64 {
         let order = self.order(Location::caller(), Op::ReadModifyWrite, order);
         self.inner.swap(w, value, order)
@@ -256,6 +262,9 @@ impl<P: CheckedPlatform> Platform for Mutated<P> {
     }
     fn lock_event(&self, event: LockEvent, n: u64) {
         self.inner.lock_event(event, n);
+    }
+    fn note(&self, note: Note) {
+        self.inner.note(note);
     }
     unsafe fn read<T, R>(&self, c: &P::Cell<T>, f: impl FnOnce(&T) -> R) -> R {
         // SAFETY: passed on from the caller.

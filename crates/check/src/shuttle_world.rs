@@ -4,7 +4,7 @@
 //! * An access to a cell takes time: there is a scheduling point inside it, and another access to the same cell that
 //!   falls in between is reported.
 //! * `wait_until` loads and yields; the expiry of a budget is a coin of shuttle's random source, so a schedule replays
-//!   with its coins.
+//!   with its coins. So is the answer whether another CPU runs (`preempted`).
 //! * `halt` compares, registers and parks; when every CPU is parked, shuttle reports a deadlock.
 //! * Seeds are fixed: a run explores the same executions every time. A failure names the execution's number.
 
@@ -39,7 +39,7 @@ pub struct ShuttleCell<T> {
 
 /// The mark of a writer inside a cell.
 const WRITER: u64 = 1 << 32;
-/// One chance in this many that a budget expires at a look.
+/// One chance in this many that a budget expires at a look, and that a CPU seems not to run.
 const EXPIRES_ONE_IN: u32 = 4;
 
 // SAFETY: shuttle runs its threads as coroutines of one OS thread, and `inside` is checked before each access; the value
@@ -123,6 +123,9 @@ impl Platform for Shuttle {
             w.halted.lock().expect("one OS thread").push(shuttle::thread::current());
             shuttle::thread::park();
         }
+    }
+    fn preempted(&self, _cpu: CpuId) -> bool {
+        shuttle::rand::thread_rng().gen_ratio(1, EXPIRES_ONE_IN)
     }
     fn kick(&self, w: &ShuttleWord, _target: CpuId) {
         let halted = std::mem::take(&mut *w.halted.lock().expect("one OS thread"));

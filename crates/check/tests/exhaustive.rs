@@ -5,7 +5,7 @@ use contend_check::models::lock::Exclusion;
 use contend_check::models::wake_list::{Kind, PushDrain};
 use contend_check::models::wakeup::{Path, Place, Wakeup};
 use contend_check::{Loom, LoomRun, Model};
-use contend_locks::{Hybrid, Mcs, PvFeatures, PvQueuedWith, Ticket, UnfairByte};
+use contend_locks::{Hybrid, Mcs, PvFeatures, PvQueuedWith, PvTicket, Ticket, UnfairByte, UnfairQueued};
 
 fn all<M: Model<Loom>>(what: &str, model: M)
 where
@@ -47,6 +47,8 @@ fn halting_locks() {
     explore("pv series, 3 CPUs", run(2, 2), Exclusion::<Series<Loom>>::new(3, 1));
     explore("hybrid, 2 CPUs, 2 rounds", run(3, 2), Exclusion::<Hybrid<Loom>>::new(2, 2));
     explore("hybrid, 3 CPUs", run(2, 2), Exclusion::<Hybrid<Loom>>::new(3, 1));
+    explore("pv ticket, 3 CPUs", run(3, 1), Exclusion::<PvTicket<Loom>>::new(3, 1));
+    explore("unfair queued, 3 CPUs", run(3, 1), Exclusion::<UnfairQueued<Loom>>::new(3, 1));
 }
 
 #[test]

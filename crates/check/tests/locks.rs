@@ -3,7 +3,7 @@
 use contend_check::models::lock::{Exclusion, Moves, PairOrder, Pairs, Recheck};
 use contend_check::models::pv::{Hashing, Hasty, PvHashFull};
 use contend_check::{Explored, Failure, Loom, LoomRun, Shuttle, ShuttleRun, run_native, run_sim};
-use contend_locks::{Hybrid, Mcs, PvFeatures, PvQueuedWith, Queued, Ticket, UnfairByte};
+use contend_locks::{Hybrid, Mcs, PvFeatures, PvQueuedWith, PvTicket, Queued, Ticket, UnfairByte, UnfairQueued};
 use contend_machine::Machine;
 use contend_platform::native::Native;
 use contend_sim::world::Sim;
@@ -96,6 +96,8 @@ four_worlds! {
     pv_pending: PvPending;
     pv_series_2015: PvSeries2015;
     hybrid: Hybrid, 5 preemptions;
+    pv_ticket: PvTicket;
+    unfair_queued: UnfairQueued;
 }
 
 /// Locks whose waiters halt: spin budgets that expire or not, at any look.
@@ -140,6 +142,7 @@ mod halts {
         pv_series_2015: PvSeries2015;
         hybrid: Hybrid;
         pv_hash_full: PvHashIsFull;
+        pv_ticket: PvTicket;
     }
 }
 
@@ -149,4 +152,16 @@ fn hash() {
     passes("3 CPUs", LoomRun::preemptions(2).check(Hashing { cpus: 3, rounds: 1 }));
     passes("4 CPUs", ShuttleRun::random(1_000).check(Hashing { cpus: 4, rounds: 3 }));
     run_native(&Hashing { cpus: 4, rounds: 5_000 });
+}
+
+/// Waiters that steal when a budget expires.
+#[test]
+fn unfair_queued_steals() {
+    type Lock<P> = UnfairQueued<P>;
+    let run = |preemptions, coins| LoomRun::preemptions(preemptions).coins(coins);
+    passes("2 CPUs, 1 round", run(3, 3).check(Exclusion::<Lock<Loom>>::new(2, 1)));
+    passes("2 CPUs, 2 rounds", run(2, 1).check(Exclusion::<Lock<Loom>>::new(2, 2)));
+    passes("one tries", run(2, 1).check(Exclusion::<Lock<Loom>>::with_try(2, 2)));
+    passes("3 CPUs", run(1, 1).check(Exclusion::<Lock<Loom>>::new(3, 1)));
+    passes("8 CPUs", ShuttleRun::pct(1_000, 4).check(Exclusion::<Lock<Shuttle>>::new(8, 3)));
 }

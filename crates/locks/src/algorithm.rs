@@ -11,6 +11,8 @@
 //!
 //! | module | state | hand-over |
 //! |---|---|---|
+//! | `pv_ticket` | (owner, waiters, somebody halts) in one word, and for each CPU what it halts for | first come, first served. Linux 3.12 to 4.1 |
+//! | `unfair_queued` | locked, tail and a queue of nodes; never halts | to whoever comes while it is free; else to the head of the queue, or to waiters that steal, rarely far from it. Posted in 2014 and 2015 |
 //! | `pv_queued` | (tail, pending, locked) and a queue of nodes that halt | first come, first served. Linux 4.2, and each part of the series of 2015 |
 //! | `hybrid` | the same | to whoever comes while the head of the queue sleeps; else first come, first served. Linux 4.5 to today |
 //!
@@ -25,7 +27,9 @@ pub use crate::{
     mcs::{Mcs, McsPool},
     nodes::{NODES_PER_CPU, NodeId, Nodes, Pool, QueueNode},
     pv_queued::{PvFeatures, PvQueued, PvQueuedWith},
+    pv_ticket::{PvTicket, WaitPool, Waiting},
     queued::Queued,
+    unfair_queued::UnfairQueued,
 };
 pub use crate::{ticket::Ticket, unfair_byte::UnfairByte};
 pub use contend_platform::Platform;
@@ -37,6 +41,11 @@ use contend_platform::Line;
 
 /// A mutual-exclusion lock of CPUs.
 pub trait RawLock<P: Platform> {
+    /// How often CPUs that came later may overtake a waiter that has its place in line
+    /// ([`Note::Queued`](contend_platform::Note::Queued)), for each CPU before it in the line and once more for itself: the
+    /// k-th, from 1, at most `k * BYPASS_MAX` times. 0: first come, first served. `None`: no bound is promised.
+    const BYPASS_MAX: Option<u32> = None;
+
     /// Take the lock; everything the last holder did is visible afterwards. Says whether it had to wait: what a lock
     /// statistic calls contended.
     #[inline]

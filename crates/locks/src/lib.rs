@@ -133,11 +133,15 @@ pub mod pv;
 #[cfg(feature = "alloc")]
 pub mod pv_queued;
 #[cfg(feature = "alloc")]
+pub mod pv_ticket;
+#[cfg(feature = "alloc")]
 pub mod queued;
 #[cfg(feature = "stats")]
 pub mod stats;
 pub mod ticket;
 pub mod unfair_byte;
+#[cfg(feature = "alloc")]
+pub mod unfair_queued;
 
 #[cfg(feature = "lock_api")]
 pub use lock_api;

@@ -25,7 +25,7 @@ use crate::nodes::{Link, NODES_PER_CPU, NodeId, QueueNode};
 use crate::{MakeLock, RawLock};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use contend_platform::{CpuId, Line, Ordering, Padded, Platform};
+use contend_platform::{CpuId, Line, Note, Ordering, Padded, Platform};
 use core::sync::atomic::AtomicU32;
 
 /// Which lock a CPU's nodes serve: the lock's number, 0 for a node that is free.
@@ -115,6 +115,8 @@ impl<P: Platform> Mcs<P> {
 }
 
 impl<P: Platform> RawLock<P> for Mcs<P> {
+    const BYPASS_MAX: Option<u32> = Some(0);
+
     #[inline]
     fn lock_with(&self, p: &P, waits: impl FnOnce()) -> bool {
         let id = self.pool.claim(p, self.number);
@@ -122,6 +124,7 @@ impl<P: Platform> RawLock<P> for Mcs<P> {
         let before = p.swap(&self.tail, id.link(), Ordering::AcqRel);
         let contended = before != 0;
         if let Some(prev) = NodeId::from_link(before) {
+            p.note(Note::Queued);
             waits();
             let prev = self.pool.get(prev);
             // Release: the holder stores to my `locked` once it sees the link, and must not be overtaken by its 0.

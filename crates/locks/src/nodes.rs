@@ -10,7 +10,7 @@
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use contend_platform::{CpuId, Line, LockEvent, Ordering, Padded, Platform};
+use contend_platform::{CpuId, Line, LockEvent, Note, Ordering, Padded, Platform};
 
 /// How deep waits of one CPU may nest. A deeper one spins on `try_lock` ([`LockEvent::LockNoNode`]).
 pub const NODES_PER_CPU: usize = 4;
@@ -107,6 +107,8 @@ pub(crate) fn count_depth<P: Platform>(p: &P, depth: usize) {
 /// The nodes of CPUs `0..n`.
 pub struct Pool<P: Platform, N> {
     nodes: Vec<Padded<N>>,
+    /// Which line each lies on: to a checker, its name.
+    lines: Vec<Line>,
     /// How many nodes of each CPU are in use; private to it.
     depth: Vec<Padded<P::Cell<u32>>>,
 }
@@ -115,10 +117,12 @@ impl<P: Platform, N: QueueNode<P>> Pool<P, N> {
     /// Nodes for CPUs `0..nr_cpus`.
     pub fn new(p: &P, nr_cpus: usize) -> Self {
         assert!(nr_cpus <= CpuId::MAX_CPUS, "{nr_cpus} CPUs: at most {} exist", CpuId::MAX_CPUS);
-        Pool {
-            nodes: (0..nr_cpus * NODES_PER_CPU).map(|_| Padded(N::new(p, p.line()))).collect(),
-            depth: (0..nr_cpus).map(|_| Padded(p.cell(p.line(), 0))).collect(),
-        }
+        let node = |_| {
+            let line = p.line();
+            (Padded(N::new(p, line)), line)
+        };
+        let (nodes, lines) = (0..nr_cpus * NODES_PER_CPU).map(node).unzip();
+        Pool { nodes, lines, depth: (0..nr_cpus).map(|_| Padded(p.cell(p.line(), 0))).collect() }
     }
 }
 
@@ -144,11 +148,14 @@ impl<P: Platform, N> Nodes<P, N> for Arc<Pool<P, N>> {
             return None;
         }
         count_depth(p, depth);
-        Some(NodeId::of(cpu, depth))
+        let id = NodeId::of(cpu, depth);
+        p.note(Note::Claimed(self.lines[id.index()]));
+        Some(id)
     }
     #[inline]
     fn release(&self, p: &P, id: NodeId) {
         let cpu = p.cpu();
+        p.note(Note::Released(self.lines[id.index()]));
         // SAFETY: as in `claim`.
         unsafe {
             p.write(&self.depth[cpu.index()], |depth: &mut u32| {

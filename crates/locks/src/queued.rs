@@ -21,7 +21,7 @@
 use crate::nodes::{Link, NodeId, Nodes, Pool};
 use crate::{MakeLock, RawLock};
 use alloc::sync::Arc;
-use contend_platform::{Line, Ordering, Platform};
+use contend_platform::{Line, Note, Ordering, Platform};
 
 const LOCKED: u64 = 1;
 const PENDING: u64 = 1 << 8;
@@ -40,6 +40,7 @@ impl<P: Platform, N: Nodes<P, Link<P>>> Queued<P, N> {
         if found & !LOCKED == 0 {
             let old = p.fetch_or(&self.state, PENDING, Ordering::Acquire);
             if old & !LOCKED == 0 {
+                p.note(Note::Queued);
                 if old & LOCKED != 0 {
                     p.wait_until([&self.state], None, |[state]| state & LOCKED == 0);
                 }
@@ -74,6 +75,7 @@ impl<P: Platform, N: Nodes<P, Link<P>>> Queued<P, N> {
                 Err(found) => state = found,
             }
         };
+        p.note(Note::Queued);
         if let Some(prev) = NodeId::from_link(before) {
             p.store(&self.nodes.get(prev).next, id.link(), Ordering::Release);
             p.wait_until([&node.locked], None, |[locked]| locked == 1);
@@ -95,6 +97,8 @@ impl<P: Platform, N: Nodes<P, Link<P>>> Queued<P, N> {
 }
 
 impl<P: Platform, N: Nodes<P, Link<P>>> RawLock<P> for Queued<P, N> {
+    const BYPASS_MAX: Option<u32> = Some(0);
+
     #[inline]
     fn lock_with(&self, p: &P, waits: impl FnOnce()) -> bool {
         match p.compare_exchange(&self.state, 0, LOCKED, Ordering::Acquire, Ordering::Relaxed) {

@@ -19,7 +19,7 @@
 use crate::RawLock;
 #[cfg(feature = "alloc")]
 use crate::{MakeLock, alloc::sync::Arc};
-use contend_platform::{Line, Ordering, Platform};
+use contend_platform::{Line, Note, Ordering, Platform};
 
 /// One more CPU holds or waits.
 const ENTER: u64 = 1;
@@ -53,12 +53,15 @@ impl<P: Platform> Ticket<P> {
 }
 
 impl<P: Platform> RawLock<P> for Ticket<P> {
+    const BYPASS_MAX: Option<u32> = Some(0);
+
     #[inline]
     fn lock_with(&self, p: &P, waits: impl FnOnce()) -> bool {
         // Acquire: when the lock is free, this is the access that sees the last release.
         let before = p.fetch_add(&self.state, ENTER, Ordering::Acquire);
         let contended = count(before) != 0;
         if contended {
+            p.note(Note::Queued);
             waits();
             let ticket = owner(before).wrapping_add(count(before));
             // Acquires the release that served the ticket.

@@ -1,11 +1,11 @@
 //! Every lock, on OS threads: mutual exclusion with fewer and with more threads than cores, try_lock, nesting.
 #![cfg(feature = "std")]
 
-use contend_locks::native::Global;
+use contend_locks::native::{Global, Parked};
 use contend_locks::pv::PvTunables;
 use contend_locks::{
-    Hybrid, MakeLock, Mcs, McsPool, PvFeatures, PvQueued, PvQueuedWith, Queued, RawLock, Ticket, UnfairByte,
-    lock_mover, lock_pair, unlock_pair,
+    Hybrid, MakeLock, Mcs, McsPool, PvFeatures, PvQueued, PvQueuedWith, PvTicket, Queued, RawLock, Ticket, UnfairByte,
+    UnfairQueued, WaitPool, lock_mover, lock_pair, unlock_pair,
 };
 use contend_platform::native::{Native, NativeCell, Threads};
 use contend_platform::{CpuId, Ordering, Platform};
@@ -191,6 +191,8 @@ conformance! {
     pv_pending: PvQueuedWith<Native, { PvFeatures::PENDING.bits() }>;
     pv_series_2015: PvQueuedWith<Native, { PvFeatures::SERIES_2015.bits() }>;
     hybrid: Hybrid<Native>;
+    pv_ticket: PvTicket<Native>;
+    unfair_queued: UnfairQueued<Native>;
 }
 
 /// The ticket counter passes its limit while CPUs wait.
@@ -208,6 +210,23 @@ fn ticket_wraps() {
             lock.unlock(p);
         }
     });
+}
+
+/// Waiters of the paravirtual ticket lock halt at once, and the counter passes its limit meanwhile.
+#[test]
+fn pv_ticket_halts_and_wraps() {
+    let p = cpu(0);
+    let pool = Arc::new(WaitPool::new(&p, 5));
+    let lock = PvTicket::<Native>::after(&p, p.line(), pool, 0, u32::MAX - 20);
+    let data = p.cell(p.line(), (0, 0));
+    on_cpus(5, |p| {
+        for _ in 0..500 {
+            lock.lock(p);
+            bump(p, &data);
+            lock.unlock(p);
+        }
+    });
+    assert!(lock.try_lock(&p));
 }
 
 #[test]
@@ -280,4 +299,6 @@ fn pv_locks_of_any_thread() {
         any_thread(|tunables| PvQueued::<Threads, Global>::of(PvFeatures::from_bits(bits), tunables));
     }
     any_thread(Hybrid::<Threads, Global>::of);
+    any_thread(|tunables| PvTicket::<Threads, Parked>::of(tunables.spin_ns));
+    any_thread(|_| UnfairQueued::<Threads, Global>::of_threads());
 }

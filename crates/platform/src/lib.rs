@@ -27,6 +27,7 @@ pub mod bare;
 pub mod lock_event;
 #[cfg(feature = "std")]
 pub mod native;
+mod note;
 pub mod slices;
 
 use core::fmt;
@@ -34,6 +35,7 @@ pub use core::sync::atomic::Ordering;
 
 pub use account::{Account, Work};
 pub use lock_event::LockEvent;
+pub use note::Note;
 
 /// A point in time, in nanoseconds since the start of the run.
 pub type Time = u64;
@@ -199,6 +201,11 @@ pub trait Platform {
     #[inline]
     fn lock_clock(&self) -> Time {
         0
+    }
+    /// Something that a checker wants to know. Nothing happens elsewhere.
+    #[inline]
+    fn note(&self, note: Note) {
+        let _ = note;
     }
 
     /// Look at guarded data.

@@ -5,7 +5,7 @@ use contend_locks::hash::LockHash;
 use contend_locks::nodes::{NodeId, Nodes};
 use contend_locks::pv::{PvNodes, PvPool, PvTunables};
 use contend_locks::pv_queued::{PvFeatures, PvQueued, PvQueuedNode};
-use contend_locks::{MakeLock, RawLock};
+use contend_locks::{MakeLock, RawLock, WaitPool};
 use contend_platform::{CpuId, Line, Platform};
 use std::sync::Arc;
 
@@ -112,12 +112,33 @@ impl<P: Platform, L: RawLock<P>> RawLock<P> for Hasty<L> {
     }
 }
 
-impl<P: Platform, const LINES: usize, S, L: MakeLock<P, Pool = PvPool<P, LINES, S>>> MakeLock<P> for Hasty<L> {
+/// What locks of a kind share, with budgets that can be shortened.
+pub trait Budgets {
+    /// Next to nothing from now on.
+    fn shorten(&mut self);
+}
+
+impl<P: Platform, const LINES: usize, S> Budgets for PvPool<P, LINES, S> {
+    fn shorten(&mut self) {
+        self.tunables = PvTunables { spin_ns: 50, pending_ns: 20, ..self.tunables };
+    }
+}
+
+impl<P: Platform> Budgets for WaitPool<P> {
+    fn shorten(&mut self) {
+        self.spin_ns = 50;
+    }
+}
+
+impl<P: Platform, L: MakeLock<P>> MakeLock<P> for Hasty<L>
+where
+    L::Pool: Budgets,
+{
     type Pool = L::Pool;
 
     fn pool(p: &P, nr_cpus: usize) -> Self::Pool {
         let mut pool = L::pool(p, nr_cpus);
-        pool.tunables = PvTunables { spin_ns: 50, pending_ns: 20, ..pool.tunables };
+        pool.shorten();
         pool
     }
     fn on_line(p: &P, line: Line, pool: &Arc<Self::Pool>) -> Self {
