@@ -13,6 +13,8 @@
 //! [`mutate`] proves that the checks can fail: it weakens one ordering, drops one store or skips one wait of the
 //! algorithm under test, at one place in its source, and some checker must notice.
 //!
+//! [`observe`] watches how often waiters are overtaken and who touches whose queue nodes.
+//!
 //! What is checked at which size, and what was found, is in `docs/internals/checked-world.md`.
 
 pub mod counted;
@@ -20,6 +22,7 @@ pub mod loom_world;
 pub mod models;
 pub mod mutate;
 pub mod native_world;
+pub mod observe;
 pub mod shuttle_world;
 pub mod sim_world;
 
@@ -27,13 +30,15 @@ pub use counted::{Counted, Counts};
 pub use loom_world::{Loom, LoomRun};
 pub use mutate::{Mutant, Mutated, Site};
 pub use native_world::run_native;
+pub use observe::{Observed, Watch};
 pub use shuttle_world::{Scheduler, Shuttle, ShuttleRun};
-pub use sim_world::{Simulated, run_sim};
+pub use sim_world::{Simulated, run_sim, run_sim_as};
 
-use contend_platform::{Nanos, Ordering, Platform};
+use contend_platform::{Line, Nanos, Ordering, Platform};
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Once;
+use std::sync::atomic::AtomicU32;
 
 /// A small concurrent program with something to check.
 pub trait Model<P: Platform>: Clone + Send + Sync + 'static {
@@ -112,6 +117,12 @@ fn kind_of(message: &str) -> FailureKind {
     } else {
         FailureKind::Assertion
     }
+}
+
+/// A line that no other is: placement means nothing here, but checkers tell queue nodes by their lines.
+fn fresh_line() -> Line {
+    static LINES: AtomicU32 = AtomicU32::new(0);
+    Line(LINES.fetch_add(1, Ordering::Relaxed))
 }
 
 thread_local! {

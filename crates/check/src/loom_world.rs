@@ -113,7 +113,7 @@ impl Platform for Loom {
     type Cell<T> = LoomCell<T>;
 
     fn line(&self) -> Line {
-        Line(0)
+        crate::fresh_line()
     }
     fn word(&self, _line: Line, init: u64) -> LoomWord {
         LoomWord {
@@ -319,7 +319,8 @@ impl LoomRun {
                 }));
             }
             if first == 1 {
-                model.run(&main, &shared);
+                // A handle of its own: its end is the CPU's.
+                model.run(&handle(0), &shared);
             }
             for coin in coins.iter().flatten() {
                 coin.store(1, Ordering::Relaxed);

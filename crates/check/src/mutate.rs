@@ -2,156 +2,140 @@
 //!
 //! [`Mutated`] is a platform around another one. Generic code calls the platform's operations at certain places of its
 //! source, and the compiler tells an operation where it was called from (`#[track_caller]`): that is a [`Site`]. A
-//! [`Mutant`] changes what happens at one site: a weaker ordering, a store or fence left out, a wait that does not wait.
-//! [`Log`] collects the sites that a run passes, so that the list of mutants is complete by construction: every ordering
-//! in the source is either noticed by a checker when it is weakened, or is listed as not needed.
+//! [`Mutant`] changes what happens at one site: a weaker ordering, a store or fence left out, a wait that does not wait, a
+//! compare-and-exchange that does not compare, an operation that comes too late. [`Log`] collects the sites that a run passes,
+//! so that the list of mutants is complete by construction: every ordering in the source is either noticed by a checker when
+//! it is weakened, or is listed as not needed.
+//!
+//! Mistakes of logic are made in the same way, by name ([`Named`]). "Kick before release" is a release that takes effect
+//! after the kick; "skip the recheck" is a load that is not looked at. A late operation waits in the handle: until the CPU has
+//! passed the other place, until it touches the same word (it would see its own write), or until it ends. What a late
+//! read-modify-write returns is what it would have returned in time.
 
-use crate::{CheckedPlatform, Explored, Failure};
+mod mutant;
+
+pub use mutant::{Check, Log, Mistake, Mutant, Named, Op, Site, What, logic_table, table};
+
+use crate::CheckedPlatform;
 use contend_platform::{CpuId, Line, LockEvent, Nanos, Note, Ordering, Platform, Time};
-use std::collections::BTreeSet;
-use std::fmt;
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
 use std::panic::Location;
-use std::sync::{Arc, Mutex};
-
-/// An operation of the platform.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Op {
-    /// Atomic load.
-    Load,
-    /// Atomic store.
-    Store,
-    /// Exchange, fetch-and-something, successful compare-and-exchange.
-    ReadModifyWrite,
-    /// Fence.
-    Fence,
-    /// `wait_until`.
-    Wait,
-    /// `kick`.
-    Kick,
-}
-
-/// A place in the source where a platform operation is called.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Site {
-    /// File, from the workspace's root.
-    pub file: String,
-    /// Line, from 1.
-    pub line: u32,
-    /// Column, from 1.
-    pub column: u32,
-    /// The operation.
-    pub op: Op,
-    /// Its ordering, as text (`Ordering` itself is not ordered).
-    pub order: String,
-}
-
-impl Site {
-    /// The text of the source line.
-    pub fn source(&self) -> String {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../").to_string() + &self.file;
-        let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{path}: {e}"));
-        text.lines().nth(self.line as usize - 1).unwrap_or_default().trim().to_string()
-    }
-}
-
-/// One mistake.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Mistake {
-    /// The operation has this ordering instead.
-    Order(Ordering),
-    /// The store, fence or kick is left out; the wait returns at once, whatever it finds.
-    Skip,
-}
-
-/// One mistake at one site.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Mutant {
-    /// Where.
-    pub site: Site,
-    /// What.
-    pub mistake: Mistake,
-}
-
-impl fmt::Display for Mutant {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.mistake {
-            Mistake::Order(order) => write!(f, "{:?} instead of {}", order, self.site.order),
-            Mistake::Skip => write!(f, "left out"),
-        }
-    }
-}
-
-impl Mutant {
-    /// All mistakes that make sense at `site`.
-    pub fn at(site: &Site) -> Vec<Mutant> {
-        use Ordering::{AcqRel, Acquire, Relaxed, Release};
-        let weaker: &[Ordering] = match (site.op, site.order.as_str()) {
-            (Op::Fence, "SeqCst") => &[AcqRel],
-            (Op::Fence, _) | (_, "Relaxed") => &[],
-            (Op::ReadModifyWrite, "AcqRel") => &[Acquire, Release],
-            _ => &[Relaxed],
-        };
-        let skip = matches!(site.op, Op::Store | Op::Fence | Op::Wait | Op::Kick);
-        let mistakes = weaker.iter().map(|&o| Mistake::Order(o)).chain(skip.then_some(Mistake::Skip));
-        mistakes.map(|mistake| Mutant { site: site.clone(), mistake }).collect()
-    }
-}
-
-/// The sites that a run has passed.
-#[derive(Clone, Default, Debug)]
-pub struct Log(Arc<Mutex<BTreeSet<Site>>>);
-
-impl Log {
-    /// The sites in files whose name ends so, in source order.
-    pub fn sites(&self, file: &str) -> Vec<Site> {
-        self.0.lock().expect("no panic inside").iter().filter(|s| s.file.ends_with(file)).cloned().collect()
-    }
-}
+use std::sync::Arc;
 
 /// A platform with a mistake (or none), or that logs its sites.
-pub struct Mutated<P> {
+pub struct Mutated<P: Platform> {
     inner: P,
     mutant: Option<Arc<Mutant>>,
     log: Option<Log>,
+    late: Cell<Option<Late<P>>>,
+    /// What the CPU saw last, by word; kept for [`Mistake::Stale`] only.
+    seen: RefCell<HashMap<*const P::Word, u64>>,
 }
 
-impl<P> Mutated<P> {
+/// An operation that has not taken effect yet.
+struct Late<P: Platform> {
+    word: *const P::Word,
+    effect: Box<Effect<P>>,
+}
+
+type Effect<P> = dyn FnOnce(&P, &<P as Platform>::Word);
+
+impl<P: Platform> Mutated<P> {
     /// `inner` with a mistake.
     pub fn new(inner: P, mutant: Option<Arc<Mutant>>) -> Self {
-        Mutated { inner, mutant, log: None }
+        Mutated { inner, mutant, log: None, late: Cell::new(None), seen: RefCell::default() }
     }
     /// `inner`, logging.
     pub fn logged(inner: P, log: Log) -> Self {
-        Mutated { inner, mutant: None, log: Some(log) }
+        let mut logged = Mutated::new(inner, None);
+        logged.log = Some(log);
+        logged
     }
 
     /// What happens at this place instead, if anything.
     fn at(&self, at: &Location<'_>, op: Op, order: Option<Ordering>) -> Option<&Mistake> {
         if let Some(log) = &self.log {
-            let order = order.map_or(String::new(), |o| format!("{o:?}"));
-            log.0.lock().expect("no panic inside").insert(Site {
-                file: at.file().to_string(),
-                line: at.line(),
-                column: at.column(),
-                op,
-                order,
-            });
+            log.passed(at, op, order);
         }
         let mutant = self.mutant.as_deref()?;
-        let here = mutant.site.line == at.line() && mutant.site.column == at.column() && mutant.site.file == at.file();
-        here.then_some(&mutant.mistake)
+        mutant.site.is(at).then_some(&mutant.mistake)
     }
 
-    /// The ordering to use at this place.
-    fn order(&self, at: &Location<'_>, op: Op, order: Ordering) -> Ordering {
-        match self.at(at, op, Some(order)) {
-            Some(&Mistake::Order(weaker)) => weaker,
-            _ => order,
+    /// The late operation takes effect.
+    fn settle(&self) {
+        if let Some(late) = self.late.take() {
+            // SAFETY: the words of a model live until the handles of its CPUs are gone: the worlds see to that.
+            (late.effect)(&self.inner, unsafe { &*late.word });
+        }
+    }
+    /// The CPU is about to touch these words.
+    fn before(&self, words: &[&P::Word]) {
+        if let Some(late) = self.late.take() {
+            let word = late.word;
+            self.late.set(Some(late));
+            if words.iter().any(|&w| std::ptr::eq(w, word)) {
+                self.settle();
+            }
+        }
+    }
+    /// The CPU has passed this place. (If it is the late operation itself, that is not yet in `late`.)
+    fn after(&self, at: &Location<'_>) {
+        if let Some(Mutant { mistake: Mistake::Late(until), .. }) = self.mutant.as_deref() {
+            if until.is(at) {
+                self.settle();
+            }
+        }
+    }
+    /// What the CPU takes for the value of `w`, having found `found`.
+    fn seen(&self, w: &P::Word, mistake: Option<&Mistake>, found: u64) -> u64 {
+        if !matches!(self.mutant.as_deref(), Some(Mutant { mistake: Mistake::Stale, .. })) {
+            return found;
+        }
+        let mut seen = self.seen.borrow_mut();
+        if mistake.is_some() {
+            return *seen.entry(std::ptr::from_ref(w)).or_insert(found);
+        }
+        seen.insert(w, found);
+        found
+    }
+
+    /// A read-modify-write: `effect` with an ordering.
+    fn modify(
+        &self,
+        at: &Location<'_>,
+        w: &P::Word,
+        order: Ordering,
+        effect: impl FnOnce(&P, &P::Word, Ordering) -> u64 + 'static,
+    ) -> u64 {
+        self.before(&[w]);
+        let mistake = self.at(at, Op::ReadModifyWrite, Some(order));
+        let old = match mistake {
+            None | Some(Mistake::Blind | Mistake::Stale) => effect(&self.inner, w, order),
+            Some(&Mistake::Order(weaker)) => effect(&self.inner, w, weaker),
+            // An addition of nothing is a look that is never out of date.
+            Some(Mistake::Skip) => self.inner.fetch_add(w, 0, order),
+            Some(Mistake::Late(_)) => {
+                let effect = Box::new(move |p: &P, w: &P::Word| _ = effect(p, w, order));
+                self.late.set(Some(Late { word: w, effect }));
+                return self.inner.fetch_add(w, 0, order);
+            }
+        };
+        self.after(at);
+        self.seen(w, mistake, old)
+    }
+}
+
+impl<P: Platform> Drop for Mutated<P> {
+    fn drop(&mut self) {
+        // In an execution that fails, others may have gone, and their words with them.
+        if !std::thread::panicking() {
+            self.settle();
         }
     }
 }
 
-impl<P: CheckedPlatform> Platform for Mutated<P> {
+impl<P: CheckedPlatform + 'static> Platform for Mutated<P> {
     type Word = P::Word;
     type Cell<T> = P::Cell<T>;
 
@@ -172,27 +156,42 @@ impl<P: CheckedPlatform> Platform for Mutated<P> {
     }
     #[track_caller]
     fn load(&self, w: &P::Word, order: Ordering) -> u64 {
-        let order = self.order(Location::caller(), Op::Load, order);
-        self.inner.load(w, order)
+        let at = Location::caller();
+        self.before(&[w]);
+        let mistake = self.at(at, Op::Load, Some(order));
+        let order = if let Some(&Mistake::Order(weaker)) = mistake { weaker } else { order };
+        let found = self.inner.load(w, order);
+        self.after(at);
+        self.seen(w, mistake, found)
     }
     #[track_caller]
     fn store(&self, w: &P::Word, value: u64, order: Ordering) {
-        match self.at(Location::caller(), Op::Store, Some(order)) {
+        let at = Location::caller();
+        self.before(&[w]);
+        match self.at(at, Op::Store, Some(order)) {
             Some(Mistake::Skip) => {}
+            Some(Mistake::Late(_)) => {
+                let effect = Box::new(move |p: &P, w: &P::Word| p.store(w, value, order));
+                return self.late.set(Some(Late { word: w, effect }));
+            }
             Some(&Mistake::Order(weaker)) => self.inner.store(w, value, weaker),
-            None => self.inner.store(w, value, order),
+            _ => self.inner.store(w, value, order),
         }
+        self.after(at);
     }
+    /// One operation to mutants: it cannot be late.
     #[track_caller]
     fn store_many<const N: usize>(&self, words: [&P::Word; N], values: [u64; N]) {
-        if self.at(Location::caller(), Op::Store, Some(Ordering::Relaxed)).is_none() {
+        let at = Location::caller();
+        self.before(&words);
+        if self.at(at, Op::Store, Some(Ordering::Relaxed)) != Some(&Mistake::Skip) {
             self.inner.store_many(words, values);
         }
+        self.after(at);
     }
     #[track_caller]
     fn swap(&self, w: &P::Word, value: u64, order: Ordering) -> u64 {
-        let order = self.order(Location::caller(), Op::ReadModifyWrite, order);
-        self.inner.swap(w, value, order)
+        self.modify(Location::caller(), w, order, move |p, w, order| p.swap(w, value, order))
     }
     #[track_caller]
     fn compare_exchange(
@@ -203,53 +202,93 @@ impl<P: CheckedPlatform> Platform for Mutated<P> {
         success: Ordering,
         failure: Ordering,
     ) -> Result<u64, u64> {
-        let success = self.order(Location::caller(), Op::ReadModifyWrite, success);
-        self.inner.compare_exchange(w, current, new, success, failure)
+        let at = Location::caller();
+        self.before(&[w]);
+        let result = match self.at(at, Op::CompareExchange, Some(success)) {
+            Some(Mistake::Blind) => {
+                self.inner.swap(w, new, success);
+                Ok(current)
+            }
+            Some(Mistake::Late(_)) => {
+                let effect =
+                    Box::new(move |p: &P, w: &P::Word| _ = p.compare_exchange(w, current, new, success, failure));
+                self.late.set(Some(Late { word: w, effect }));
+                let found = self.inner.fetch_add(w, 0, success);
+                return if found == current { Ok(found) } else { Err(found) };
+            }
+            Some(&Mistake::Order(weaker)) => self.inner.compare_exchange(w, current, new, weaker, failure),
+            _ => self.inner.compare_exchange(w, current, new, success, failure),
+        };
+        self.after(at);
+        self.seen(w, None, result.unwrap_or_else(|found| found));
+        result
     }
     #[track_caller]
     fn fetch_add(&self, w: &P::Word, n: u64, order: Ordering) -> u64 {
-        let order = self.order(Location::caller(), Op::ReadModifyWrite, order);
-        self.inner.fetch_add(w, n, order)
+        self.modify(Location::caller(), w, order, move |p, w, order| p.fetch_add(w, n, order))
     }
     #[track_caller]
     fn fetch_or(&self, w: &P::Word, bits: u64, order: Ordering) -> u64 {
-        let order = self.order(Location::caller(), Op::ReadModifyWrite, order);
-        self.inner.fetch_or(w, bits, order)
+        self.modify(Location::caller(), w, order, move |p, w, order| p.fetch_or(w, bits, order))
     }
     #[track_caller]
     fn fetch_and(&self, w: &P::Word, bits: u64, order: Ordering) -> u64 {
-        let order = self.order(Location::caller(), Op::ReadModifyWrite, order);
-        self.inner.fetch_and(w, bits, order)
+        self.modify(Location::caller(), w, order, move |p, w, order| p.fetch_and(w, bits, order))
     }
     #[track_caller]
     fn fence(&self, order: Ordering) {
-        match self.at(Location::caller(), Op::Fence, Some(order)) {
+        let at = Location::caller();
+        match self.at(at, Op::Fence, Some(order)) {
             Some(Mistake::Skip) => {}
             Some(&Mistake::Order(weaker)) => self.inner.fence(weaker),
-            None => self.inner.fence(order),
+            _ => self.inner.fence(order),
         }
+        self.after(at);
     }
     #[track_caller]
     fn wait_until<const N: usize>(
         &self,
         words: [&P::Word; N],
         budget: Option<Nanos>,
-        done: impl FnMut([u64; N]) -> bool,
+        mut done: impl FnMut([u64; N]) -> bool,
     ) -> Option<[u64; N]> {
-        match self.at(Location::caller(), Op::Wait, Some(Ordering::Acquire)) {
-            Some(Mistake::Skip) => Some(words.map(|w| self.inner.load(w, Ordering::Relaxed))),
+        let at = Location::caller();
+        self.before(&words);
+        let mut last = [0; N];
+        let done = |values| {
+            last = values;
+            done(values)
+        };
+        let found = match self.at(at, Op::Wait, Some(Ordering::Acquire)) {
+            Some(Mistake::Skip) => {
+                last = words.map(|w| self.inner.load(w, Ordering::Relaxed));
+                Some(last)
+            }
             Some(&Mistake::Order(weaker)) => self.inner.wait_until_ordered(words, weaker, budget, done),
-            None => self.inner.wait_until(words, budget, done),
-        }
-    }
-    fn halt(&self, w: &P::Word, expected: u64) {
-        self.inner.halt(w, expected);
+            _ => self.inner.wait_until(words, budget, done),
+        };
+        self.after(at);
+        std::iter::zip(words, last).for_each(|(w, value)| _ = self.seen(w, None, value));
+        found
     }
     #[track_caller]
+    fn halt(&self, w: &P::Word, expected: u64) {
+        let at = Location::caller();
+        self.before(&[w]);
+        match self.at(at, Op::Halt, None) {
+            Some(Mistake::Blind) => self.inner.halt(w, self.inner.fetch_add(w, 0, Ordering::Relaxed)),
+            _ => self.inner.halt(w, expected),
+        }
+        self.after(at);
+    }
+    // A kick does not touch the word.
+    #[track_caller]
     fn kick(&self, w: &P::Word, target: CpuId) {
-        if self.at(Location::caller(), Op::Kick, None).is_none() {
+        let at = Location::caller();
+        if self.at(at, Op::Kick, None) != Some(&Mistake::Skip) {
             self.inner.kick(w, target);
         }
+        self.after(at);
     }
     fn preempted(&self, cpu: CpuId) -> bool {
         self.inner.preempted(cpu)
@@ -274,20 +313,4 @@ impl<P: CheckedPlatform> Platform for Mutated<P> {
         // SAFETY: passed on from the caller.
         unsafe { self.inner.write(c, f) }
     }
-}
-
-/// One check: its name, and how it runs with a mutant.
-pub type Check = (&'static str, fn(Option<Arc<Mutant>>) -> Result<Explored, Failure>);
-
-/// The table of all mutants of the sites logged in `file`: source line, mistake, which check catches it first, as what.
-pub fn table(file: &str, log: &Log, checks: &[Check]) -> String {
-    let sites = log.sites(file);
-    assert!(!sites.is_empty(), "no run passes a place in {file}");
-    let row = |mutant: Mutant| {
-        let shared = Arc::new(mutant.clone());
-        let caught = checks.iter().find_map(|(name, check)| Some((name, check(Some(Arc::clone(&shared))).err()?)));
-        let verdict = caught.map_or("NOT CAUGHT".into(), |(name, failure)| format!("{:?} ({name})", failure.kind));
-        format!("{} | {mutant} | {verdict}\n", mutant.site.source())
-    };
-    sites.iter().flat_map(Mutant::at).map(row).collect()
 }

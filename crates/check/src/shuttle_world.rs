@@ -62,7 +62,7 @@ impl Platform for Shuttle {
     type Cell<T> = ShuttleCell<T>;
 
     fn line(&self) -> Line {
-        Line(0)
+        crate::fresh_line()
     }
     fn word(&self, _line: Line, init: u64) -> ShuttleWord {
         ShuttleWord { word: AtomicU64::new(init), halted: Mutex::default() }

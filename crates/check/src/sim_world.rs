@@ -2,7 +2,7 @@
 
 use crate::Model;
 use contend_machine::Machine;
-use contend_platform::{CpuId, NEVER, Time};
+use contend_platform::{CpuId, NEVER, Platform, Time};
 use contend_sim::engine::{Engine, Stop};
 use contend_sim::world::Sim;
 use std::cell::Cell;
@@ -27,10 +27,20 @@ where
     M: Model<Sim>,
     M::Shared: 'static,
 {
+    run_sim_as(machine, model, |sim| sim)
+}
+
+/// Run `model` on a handle that `wrap` makes of the simulator's.
+pub fn run_sim_as<P, M>(machine: Machine, model: &M, wrap: impl Fn(Sim) -> P) -> Simulated
+where
+    P: Platform + Clone + 'static,
+    M: Model<P>,
+    M::Shared: 'static,
+{
     let cpus = model.cpus();
     assert!(cpus <= machine.topology.nr_cpus(), "{cpus} CPUs on {}", machine.name);
     let engine = Engine::new(machine);
-    let sim = Sim::new(Rc::clone(&engine), None);
+    let sim = wrap(Sim::new(Rc::clone(&engine), None));
     let shared = Rc::new(model.setup(&sim));
     let left = Rc::new(Cell::new(cpus));
     let mut stacks = engine

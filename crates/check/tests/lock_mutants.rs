@@ -2,36 +2,46 @@
 //! snapshots.
 
 use contend_check::models::lock::{Exclusion, Moves, PairOrder, Pairs, Recheck};
-use contend_check::mutate::{Check, Log, table};
-use contend_check::{FailureKind, Loom, LoomRun, Mutated, Shuttle, ShuttleRun};
-use contend_locks::{Mcs, Queued, Ticket, UnfairByte};
+use contend_check::mutate::{Check, Log, Mutant, table};
+use contend_check::{Explored, Failure, FailureKind, Loom, LoomRun, Mutated, Observed, Shuttle, ShuttleRun, Watch};
+use contend_locks::{Mcs, PvTicket, Queued, RawLock, Ticket, UnfairByte, UnfairQueued};
+use std::sync::Arc;
 
 macro_rules! mutants {
-    ($($name:ident: $lock:ident, $file:literal;)*) => { $(
+    ($($name:ident: $lock:ident, $file:literal, loom $loom:expr, peeks $peeks:literal;)*) => { $(
         #[test]
         fn $name() {
             type OnLoom = $lock<Mutated<Loom>>;
-            type OnShuttle = $lock<Mutated<Shuttle>>;
+            type OnShuttle = $lock<Mutated<Observed<Shuttle>>>;
+            fn watched(run: ShuttleRun, cpus: usize, mutant: Option<Arc<Mutant>>) -> Result<Explored, Failure> {
+                let watch = Watch::new(<OnShuttle as RawLock<Mutated<Observed<Shuttle>>>>::BYPASS_MAX, $peeks);
+                let model = watch.over(Exclusion::<OnShuttle>::new(cpus, 3));
+                run.check_as(model, move |p| Mutated::new(watch.on(p), mutant.clone()))
+            }
             let log = Log::default();
             for model in [Exclusion::<OnShuttle>::new(3, 2), Exclusion::with_try(3, 2)] {
-                let log = log.clone();
-                ShuttleRun::random(200).check_as(model, move |p| Mutated::logged(p, log.clone())).expect("no mistake");
+                let (log, watch) = (log.clone(), Watch::new(None, true));
+                ShuttleRun::random(200)
+                    .check_as(model, move |p| Mutated::logged(watch.on(p), log.clone()))
+                    .expect("no mistake");
             }
             let checks: &[Check] = &[
                 ("loom, 2 CPUs", |m| {
-                    LoomRun::preemptions(2).check_as(Exclusion::<OnLoom>::new(2, 2), move |p| Mutated::new(p, m.clone()))
+                    $loom.check_as(Exclusion::<OnLoom>::new(2, 2), move |p| Mutated::new(p, m.clone()))
                 }),
                 ("loom, 2 CPUs, one tries", |m| {
-                    LoomRun::preemptions(2)
+                    $loom
                         .check_as(Exclusion::<OnLoom>::with_try(2, 2), move |p| Mutated::new(p, m.clone()))
                 }),
+                ("loom, 2 CPUs, two expiries", |m| {
+                    let twice = LoomRun { coins: 2 * $loom.coins, ..$loom };
+                    twice.check_as(Exclusion::<OnLoom>::new(2, 2), move |p| Mutated::new(p, m.clone()))
+                }),
                 ("loom, 3 CPUs", |m| {
-                    LoomRun::preemptions(2).check_as(Exclusion::<OnLoom>::new(3, 1), move |p| Mutated::new(p, m.clone()))
+                    LoomRun { preemptions: Some(1), ..$loom }.check_as(Exclusion::<OnLoom>::new(3, 1), move |p| Mutated::new(p, m.clone()))
                 }),
-                ("shuttle, 4 CPUs", |m| {
-                    ShuttleRun::random(500)
-                        .check_as(Exclusion::<OnShuttle>::new(4, 2), move |p| Mutated::new(p, m.clone()))
-                }),
+                ("shuttle, 4 CPUs", |m| watched(ShuttleRun::random(500), 4, m)),
+                ("shuttle with priorities, 4 CPUs", |m| watched(ShuttleRun::pct(1_000, 4), 4, m)),
             ];
             insta::assert_snapshot!(table($file, &log, checks));
         }
@@ -39,10 +49,12 @@ macro_rules! mutants {
 }
 
 mutants! {
-    unfair_byte: UnfairByte, "locks/src/unfair_byte.rs";
-    ticket: Ticket, "locks/src/ticket.rs";
-    queued: Queued, "locks/src/queued.rs";
-    mcs: Mcs, "locks/src/mcs.rs";
+    unfair_byte: UnfairByte, "locks/src/unfair_byte.rs", loom LoomRun::preemptions(2), peeks false;
+    ticket: Ticket, "locks/src/ticket.rs", loom LoomRun::preemptions(2), peeks false;
+    queued: Queued, "locks/src/queued.rs", loom LoomRun::preemptions(2), peeks false;
+    mcs: Mcs, "locks/src/mcs.rs", loom LoomRun::preemptions(2), peeks false;
+    pv_ticket: PvTicket, "locks/src/pv_ticket.rs", loom LoomRun::preemptions(2).coins(1), peeks false;
+    unfair_queued: UnfairQueued, "locks/src/unfair_queued.rs", loom LoomRun::preemptions(1).coins(1), peeks true;
 }
 
 /// Taking two locks in the order of the arguments closes a cycle of waits.

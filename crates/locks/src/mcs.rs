@@ -34,6 +34,8 @@ type Serving = [u32; NODES_PER_CPU];
 /// The queue nodes of all CPUs.
 pub struct McsPool<P: Platform> {
     nodes: Vec<Padded<Link<P>>>,
+    /// Which line each lies on: to a checker, its name.
+    lines: Vec<Line>,
     /// Private to each CPU.
     serving: Vec<Padded<P::Cell<Serving>>>,
     /// Locks made so far: numbers them. Not a shared word of the algorithm: used where locks are made only.
@@ -44,9 +46,10 @@ impl<P: Platform> McsPool<P> {
     /// Nodes for CPUs `0..nr_cpus`.
     pub fn new(p: &P, nr_cpus: usize) -> Self {
         assert!(nr_cpus <= CpuId::MAX_CPUS, "{nr_cpus} CPUs: at most {} exist", CpuId::MAX_CPUS);
-        let node = |_| Padded(Link::new(p, p.line()));
+        let lines: Vec<Line> = (0..nr_cpus * NODES_PER_CPU).map(|_| p.line()).collect();
         McsPool {
-            nodes: (0..nr_cpus * NODES_PER_CPU).map(node).collect(),
+            nodes: lines.iter().map(|&line| Padded(Link::new(p, line))).collect(),
+            lines,
             serving: (0..nr_cpus).map(|_| Padded(p.cell(p.line(), [0; NODES_PER_CPU]))).collect(),
             locks: AtomicU32::new(0),
         }
@@ -78,24 +81,32 @@ impl<P: Platform> McsPool<P> {
             })
         };
         let id = NodeId::of(cpu, slot);
+        p.note(Note::Claimed(self.lines[id.index()]));
         self.get(id).clear(p);
         id
     }
 
-    /// The node of this CPU that serves `lock` is free again.
+    /// The node of this CPU that serves `lock`.
     #[inline]
-    pub(crate) fn release(&self, p: &P, lock: u32) -> NodeId {
+    fn serving(&self, p: &P, lock: u32) -> NodeId {
         let cpu = p.cpu();
-        // SAFETY: as in `claim`.
+        // SAFETY: as in `claim`. (A write, so that `release` need not fetch the line.)
         let slot = unsafe {
-            p.write(&self.serving[cpu.index()], |serving: &mut Serving| {
-                let slot = serving.iter().position(|&l| l == lock);
-                let slot = slot.unwrap_or_else(|| panic!("{cpu:?} releases an MCS lock that it does not hold"));
-                serving[slot] = 0;
-                slot
-            })
+            p.write(&self.serving[cpu.index()], |serving: &mut Serving| serving.iter().position(|&l| l == lock))
         };
-        NodeId::of(cpu, slot)
+        NodeId::of(cpu, slot.unwrap_or_else(|| panic!("{cpu:?} releases an MCS lock that it does not hold")))
+    }
+
+    /// That node is free again: nobody will touch it.
+    #[inline]
+    pub(crate) fn release(&self, p: &P, id: NodeId) {
+        p.note(Note::Released(self.lines[id.index()]));
+        // SAFETY: as in `claim`; the line has been fetched by `claim` or `serving`.
+        unsafe {
+            p.rewrite(&self.serving[id.cpu().index()], |serving: &mut Serving| {
+                serving[id.index() % NODES_PER_CPU] = 0;
+            });
+        }
     }
 }
 
@@ -144,24 +155,25 @@ impl<P: Platform> RawLock<P> for Mcs<P> {
         let id = self.pool.claim(p, self.number);
         let free = p.compare_exchange(&self.tail, 0, id.link(), Ordering::AcqRel, Ordering::Relaxed).is_ok();
         if !free {
-            self.pool.release(p, self.number);
+            self.pool.release(p, id);
         }
         free
     }
 
     #[inline]
     fn unlock(&self, p: &P) {
-        let id = self.pool.release(p, self.number);
+        let id = self.pool.serving(p, self.number);
         let node = self.pool.get(id);
         // Acquire, with the successor's release: my store to its `locked` comes after its own.
         let next = match NodeId::from_link(p.load(&node.next, Ordering::Acquire)) {
-            Some(next) => next,
-            None if p.compare_exchange(&self.tail, id.link(), 0, Ordering::Release, Ordering::Relaxed).is_ok() => {
-                return;
-            }
-            None => node.successor(p),
+            Some(next) => Some(next),
+            None if p.compare_exchange(&self.tail, id.link(), 0, Ordering::Release, Ordering::Relaxed).is_ok() => None,
+            None => Some(node.successor(p)),
         };
-        p.store(&self.pool.get(next).locked, 1, Ordering::Release);
+        self.pool.release(p, id);
+        if let Some(next) = next {
+            p.store(&self.pool.get(next).locked, 1, Ordering::Release);
+        }
     }
 }
 

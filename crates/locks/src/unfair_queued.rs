@@ -6,20 +6,20 @@
 //! runs is its hypervisor's business.
 //!
 //! State of a lock: `(tail, locked)`, two words of one line; `tail` is 0 or the number of the last waiting node. State of a
-//! node: `(head, next, prev, mask)`; `head` is 1 when the node is the first of the queue, `next` and `prev` are its neighbours.
-//! With `A` the caller's node:
+//! node: `(head, next, prev, mask)`; `next` and `prev` are its neighbours, and it is the first of the queue when `head` is 1 or
+//! `prev` 0. With `A` the caller's node:
 //!
 //! ```text
 //! lock      (*, 0) -> (*, 1)                acquire: before queueing, whoever waits
-//!           (0, *) -> (A, *)                head of the queue
+//!           (0, *) -> (A, *)                first of the queue
 //!           (B, *) -> (A, *)                A.prev = B;  B.next: 0 -> A
-//!           A.head = 0: every so often
+//!           A not first: every so often
 //!             (*, 0) -> (*, 1)              acquire: stolen; leave
-//!           A.head = 1: whenever it is free
+//!           A first: whenever it is free
 //!             (*, 0) -> (*, 1)              acquire; leave
 //! leave     (A, 1) -> (B, 1)                A was the last:  B.next: A -> 0, unless another has linked itself there
 //!           (A, 1) -> (0, 1)                A was the only one
-//!           A.next = C:                     A was head: C.head = 1; otherwise B.next = C, C.prev = B
+//!           A.next = C:                     A was first: C.head = 1; otherwise B.next = C, C.prev = B
 //! try_lock  (*, 0) -> (*, 1)                acquire, once
 //! unlock    (*, 1) -> (*, 0)                release
 //! ```
@@ -32,7 +32,7 @@
 //!
 //! * `head`, `prev` and, once linked, `next` of a waiting node change in `leave` only, by the holder of the lock (`next` also by
 //!   one who queues behind it, from 0). So the holder finds its own as the last holder left them.
-//! * The first node of the queue has `head` set: whoever makes it first is the holder, and sets it before the release.
+//! * A node becomes first by finding no queue, or by the holder's leaving, which sets its `head` before the release.
 //! * Who queues behind the last node takes its number out of `tail` once. If the leaving node was the last, `tail` names it
 //!   and nobody has its number; otherwise somebody has, links itself, and `leave` waits for that.
 //!
@@ -63,7 +63,7 @@ const MASK_MAX: u64 = 1023;
 
 /// A place in the queue.
 pub struct Node<P: Platform> {
-    /// 1: first of the queue.
+    /// 1: it has become the first of the queue. (One that found no queue is so by having no `prev`.)
     head: P::Word,
     /// [`NodeId::link`] of the successor; 0: none, or not linked yet.
     next: P::Word,
@@ -103,10 +103,7 @@ impl<P: Platform, N: Nodes<P, Node<P>>> UnfairQueued<P, N> {
         p.note(Note::Queued);
         p.lock_event(LockEvent::LockSlowpath, 1);
         let stolen = match NodeId::from_link(before) {
-            None => {
-                p.store(&node.head, 1, Ordering::Relaxed);
-                false
-            }
+            None => false,
             Some(prev) => {
                 p.store(&node.prev, before, Ordering::Relaxed);
                 // Release: whoever leaves writes to my `prev` once it sees the link, and must not be overtaken by mine. An

@@ -2,7 +2,7 @@
 
 use crate::Model;
 use contend_locks::{MakeLock, lock_mover, lock_pair, unlock_pair};
-use contend_platform::{CpuId, Ordering, Platform};
+use contend_platform::{CpuId, Note, Ordering, Platform};
 use std::marker::PhantomData;
 use std::sync::Arc;
 
@@ -64,6 +64,7 @@ impl<P: Platform, L: MakeLock<P> + 'static> Model<P> for Exclusion<L> {
             } else {
                 s.lock.lock(p);
             }
+            p.note(Note::Acquired);
             // SAFETY: the lock is held; that it excludes is what is checked.
             unsafe { p.write(&s.count, |count| *count += 1) };
             s.lock.unlock(p);
