@@ -14,7 +14,7 @@
 
 mod mutant;
 
-pub use mutant::{Check, Log, Mistake, Mutant, Named, Op, Site, What, logic_table, table};
+pub use mutant::{Check, Log, Mistake, Mutant, Named, Op, Place, Site, What, logic_table, table};
 
 use crate::CheckedPlatform;
 use contend_platform::{CpuId, Line, LockEvent, Nanos, Note, Ordering, Platform, Time};

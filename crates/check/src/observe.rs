@@ -32,6 +32,8 @@ pub struct Watch {
 struct State {
     line: Vec<Place>,
     nodes: HashMap<u32, Node>,
+    /// Second lines of nodes.
+    joined: HashMap<u32, u32>,
     seen: Seen,
 }
 
@@ -103,6 +105,10 @@ impl Watch {
                 state.line.push(Place { cpu, ahead, position, bypasses: 0 });
                 state.seen.queued += 1;
             }
+            Note::Left => {
+                state.line.retain(|place| place.cpu != cpu);
+                state.line.iter_mut().for_each(|place| place.ahead.retain(|&ahead| ahead != cpu));
+            }
             Note::Acquired => {
                 state.line.retain(|place| place.cpu != cpu);
                 for place in &mut state.line {
@@ -119,6 +125,7 @@ impl Watch {
                     );
                 }
             }
+            Note::Joined { line, to } => _ = state.joined.insert(line.0, to.0),
             Note::Claimed(line) => _ = state.nodes.insert(line.0, Node { owner: cpu, claimed: true }),
             Note::Released(line) => state.nodes.get_mut(&line.0).expect("claimed before").claimed = false,
         }
@@ -126,7 +133,8 @@ impl Watch {
 
     fn touched(&self, cpu: CpuId, line: Line, touch: Touch) {
         let mut state = self.state();
-        let Some(&Node { owner, claimed }) = state.nodes.get(&line.0) else { return };
+        let line = state.joined.get(&line.0).copied().unwrap_or(line.0);
+        let Some(&Node { owner, claimed }) = state.nodes.get(&line) else { return };
         if claimed || owner == cpu {
             return;
         }
@@ -152,6 +160,7 @@ impl<P: Platform, M: Model<P>> Model<P> for Watched<M> {
         let mut state = self.watch.state();
         state.line.clear();
         state.nodes.clear();
+        state.joined.clear();
         drop(state);
         self.model.setup(p)
     }
@@ -267,6 +276,9 @@ impl<P: Platform> Platform for Observed<P> {
     }
     fn yield_point(&self) {
         self.inner.yield_point();
+    }
+    fn relinquish(&self) {
+        self.inner.relinquish();
     }
     fn lock_event(&self, event: LockEvent, n: u64) {
         self.inner.lock_event(event, n);

@@ -1,16 +1,22 @@
 //! Mistakes of logic in the locks, by name: each must be caught, and the tables say by what.
 
 use contend_check::models::lock::Exclusion;
-use contend_check::mutate::{Check, Log, Mutant, Named, What, logic_table};
+use contend_check::mutate::{Check, Log, Mutant, Named, Place, What, logic_table};
 use contend_check::{Explored, Failure, Loom, LoomRun, Mutated, Observed, Shuttle, ShuttleRun, Watch};
-use contend_locks::{PvTicket, RawLock, UnfairQueued};
+use contend_locks::{Hybrid, PvFeatures, PvQueuedWith, PvTicket, RawLock, UnfairQueued};
 use std::sync::Arc;
+
+/// The series of 2015; without pending two CPUs are enough for a waiter at the head.
+type NoPending<P> = PvQueuedWith<P, { PvFeatures { pending: false, ..PvFeatures::SERIES_2015 }.bits() }>;
+
+// "Kick before release" of the pv queued locks is the release of the waiter's state, on which it halts. Their lock's release
+// is in two steps, and after the first no head halts: the second may come after the kick, and the waiter spins until then.
 
 /// Two expiries: a waiter that was kicked too early can halt again.
 const LOOM: fn() -> LoomRun = || LoomRun::preemptions(2).coins(2);
 
 macro_rules! logic {
-    ($($name:ident: $lock:ident, $file:literal, peeks $peeks:literal, $named:expr;)*) => { $(
+    ($($name:ident: $lock:ident, peeks $peeks:literal, $named:expr;)*) => { $(
         #[test]
         fn $name() {
             type OnLoom = $lock<Mutated<Loom>>;
@@ -34,36 +40,73 @@ macro_rules! logic {
                     LOOM().check_as(Exclusion::<OnLoom>::new(2, 2), move |p| Mutated::new(p, m.clone()))
                 }),
             ];
-            let table = logic_table($file, &log, $named, checks);
+            let table = logic_table(&log, $named, checks);
             insta::assert_snapshot!(&table);
             assert!(!table.contains("NOT CAUGHT"));
         }
     )* };
 }
 
-const fn named(name: &'static str, at: &'static str, what: What) -> Named {
+const fn named(name: &'static str, at: Place, what: What) -> Named {
     Named { name, at, what }
 }
 
+macro_rules! places {
+    ($($file:ident)*) => { $(
+        /// The place in that file.
+        pub const fn $file(text: &'static str) -> Place {
+            Place { file: concat!("locks/src/", stringify!($file), ".rs"), text, nth: None }
+        }
+    )* };
+}
+mod at {
+    use super::Place;
+    places!(pv_ticket unfair_queued pv pv_queued hybrid hash);
+}
+
+/// One of several such lines.
+const fn nth(n: usize, place: Place) -> Place {
+    Place { nth: Some(n), ..place }
+}
+
 logic! {
-    pv_ticket: PvTicket, "locks/src/pv_ticket.rs", peeks false, &[
-        named("kick before release", "SERVE_NEXT, Ordering", What::After("p.kick(")),
-        named("slow before the waiter's word", "p.swap(word, waiting_for", What::After("p.fetch_or(&self.state, SLOW")),
-        named("slow before the mask", "p.fetch_or(mask", What::After("p.fetch_or(&self.state, SLOW")),
-        named("skip the recheck", "p.fetch_or(&self.state, SLOW", What::Stale),
-        named("halt without comparing", "p.halt(", What::Blind),
-        named("no kick", "p.kick(", What::Skip),
-        named("kick before the word is changed", "p.compare_exchange(word, wanted", What::After("p.kick(")),
-        named("clear slow though others wait", "state & !SLOW", What::Blind),
+    pv_ticket: PvTicket, peeks false, &[
+        named("kick before release", at::pv_ticket("SERVE_NEXT, Ordering"), What::After(at::pv_ticket("p.kick("))),
+        named("slow before the waiter's word", at::pv_ticket("p.swap(word, waiting_for"), What::After(at::pv_ticket("p.fetch_or(&self.state, SLOW"))),
+        named("slow before the mask", at::pv_ticket("p.fetch_or(mask"), What::After(at::pv_ticket("p.fetch_or(&self.state, SLOW"))),
+        named("skip the recheck", at::pv_ticket("p.fetch_or(&self.state, SLOW"), What::Stale),
+        named("halt without comparing", at::pv_ticket("p.halt("), What::Blind),
+        named("no kick", at::pv_ticket("p.kick("), What::Skip),
+        named("kick before the word is changed", at::pv_ticket("p.compare_exchange(word, wanted"), What::After(at::pv_ticket("p.kick("))),
+        named("clear slow though others wait", at::pv_ticket("state & !SLOW"), What::Blind),
     ];
-    unfair_queued: UnfairQueued, "locks/src/unfair_queued.rs", peeks true, &[
-        named("unlink after unlock: the tail", "id.link(), before, Ordering", What::After("&self.locked, 0, Ordering::Release")),
-        named("unlink after unlock: the predecessor's next", "p.store(&prev.next", What::After("&self.locked, 0, Ordering::Release")),
-        named("unlink after unlock: the successor's prev", "p.store(&next.prev", What::After("&self.locked, 0, Ordering::Release")),
-        named("unlink after unlock: the last one's next", "p.compare_exchange(&prev.next", What::After("&self.locked, 0, Ordering::Release")),
-        named("forget who is first", "p.store(&next.head", What::Skip),
-        named("erase a new waiter's link", "p.compare_exchange(&prev.next", What::Blind),
-        named("empty the queue though somebody came", "id.link(), before, Ordering", What::Blind),
-        named("steal without comparing", "p.compare_exchange(&self.locked, 0, 1", What::Blind),
+    unfair_queued: UnfairQueued, peeks true, &[
+        named("unlink after unlock: the tail", at::unfair_queued("id.link(), before, Ordering"), What::After(at::unfair_queued("&self.locked, 0, Ordering::Release"))),
+        named("unlink after unlock: the predecessor's next", at::unfair_queued("p.store(&prev.next"), What::After(at::unfair_queued("&self.locked, 0, Ordering::Release"))),
+        named("unlink after unlock: the successor's prev", at::unfair_queued("p.store(&next.prev"), What::After(at::unfair_queued("&self.locked, 0, Ordering::Release"))),
+        named("unlink after unlock: the last one's next", at::unfair_queued("p.compare_exchange(&prev.next"), What::After(at::unfair_queued("&self.locked, 0, Ordering::Release"))),
+        named("forget who is first", at::unfair_queued("p.store(&next.head"), What::Skip),
+        named("erase a new waiter's link", at::unfair_queued("p.compare_exchange(&prev.next"), What::Blind),
+        named("empty the queue though somebody came", at::unfair_queued("id.link(), before, Ordering"), What::Blind),
+        named("steal without comparing", at::unfair_queued("p.compare_exchange(&self.locked, 0, 1"), What::Blind),
+    ];
+    pv_queued: NoPending, peeks true, &[
+        named("drop a fence: the waiter's", nth(0, at::pv("p.fence(Ordering::SeqCst)")), What::Skip),
+        named("drop a fence: the new owner's", nth(1, at::pv("p.fence(Ordering::SeqCst)")), What::Skip),
+        named("kick before release", at::pv_queued("let halted = p.swap("), What::After(at::pv("p.kick("))),
+        named("SLOW before hash", at::hash("p.compare_exchange(&entry.key, 0"), What::After(at::pv_queued("word | SLOW"))),
+        named("skip the recheck", at::pv("p.load(locked, "), What::Stale),
+        named("no kick", at::pv("p.kick("), What::Skip),
+        named("halt without comparing", at::pv("p.halt("), What::Blind),
+    ];
+    hybrid: Hybrid, peeks true, &[
+        named("drop a fence: the waiter's", nth(0, at::pv("p.fence(Ordering::SeqCst)")), What::Skip),
+        named("drop a fence: the new owner's", nth(1, at::pv("p.fence(Ordering::SeqCst)")), What::Skip),
+        named("kick before release", at::hybrid("let halted = p.swap("), What::After(at::pv("p.kick("))),
+        named("SLOW before hash", at::hash("p.compare_exchange(&entry.key, 0"), What::After(at::hybrid("p.fetch_or(&self.word, SLOW, Ordering::AcqRel"))),
+        named("skip the recheck: the head's", at::hybrid("p.fetch_or(&self.word, SLOW, Ordering::AcqRel"), What::Stale),
+        named("skip the recheck: a waiter's", at::pv("p.load(locked, "), What::Stale),
+        named("no kick", at::pv("p.kick("), What::Skip),
+        named("halt without comparing", at::pv("p.halt("), What::Blind),
     ];
 }

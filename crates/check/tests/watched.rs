@@ -4,11 +4,17 @@ use contend_check::models::lock::Exclusion;
 use contend_check::observe::Seen;
 use contend_check::{Explored, Failure, Loom, LoomRun, Observed, Shuttle, ShuttleRun, Watch, run_sim_as};
 use contend_locks::nodes::Link;
-use contend_locks::{MakeLock, Mcs, NodeId, Nodes, Pool, PvTicket, Queued, RawLock, Ticket, UnfairByte, UnfairQueued};
+use contend_locks::{
+    Hybrid, MakeLock, Mcs, NodeId, Nodes, Pool, PvFeatures, PvQueuedWith, PvTicket, Queued, RawLock, Ticket,
+    UnfairByte, UnfairQueued,
+};
 use contend_machine::Machine;
 use contend_platform::{Line, Note, Ordering, Platform};
 use contend_sim::world::Sim;
 use std::sync::Arc;
+
+type Pv4_2<P> = PvQueuedWith<P, { PvFeatures::V4_2.bits() }>;
+type PvSeries2015<P> = PvQueuedWith<P, { PvFeatures::SERIES_2015.bits() }>;
 
 type OnLoom = Observed<Loom>;
 type OnShuttle = Observed<Shuttle>;
@@ -64,6 +70,9 @@ watched! {
     queued: Queued, coins 0, peeks false;
     pv_ticket: PvTicket, coins 1, peeks false;
     unfair_queued: UnfairQueued, coins 1, peeks true;
+    pv_4_2: Pv4_2, coins 1, peeks true;
+    pv_series_2015: PvSeries2015, coins 1, peeks true;
+    hybrid: Hybrid, coins 1, peeks true;
 }
 
 /// The watch can fail: the unfair lock does not keep a promise that it does not make.

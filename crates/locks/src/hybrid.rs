@@ -33,7 +33,7 @@ use crate::nodes::NodeId;
 use crate::pv::{HALTED, HASHED, PvNode, PvNodes, PvPool, PvTunables, RUNNING, SPENT};
 use crate::{MakeLock, RawLock};
 use alloc::sync::Arc;
-use contend_platform::{Line, LockEvent, Ordering, Platform};
+use contend_platform::{Line, LockEvent, Note, Ordering, Platform};
 
 /// `L`: held.
 const LOCKED: u64 = 1;
@@ -109,6 +109,7 @@ impl<P: Platform, N: PvNodes<P, HybridNode<P>>> Hybrid<P, N> {
                 Err(found) => word = found,
             }
         };
+        p.note(Note::Queued);
         if let Some(prev) = NodeId::from_link(before) {
             let prev = self.nodes.get(prev);
             p.store(&prev.link.next, id.link(), Ordering::Release);

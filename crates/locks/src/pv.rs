@@ -38,7 +38,7 @@
 use crate::hash::LockHash;
 use crate::nodes::{Link, NodeId, Nodes, Pool, QueueNode};
 use alloc::sync::Arc;
-use contend_platform::{CpuId, Line, LockEvent, Nanos, Ordering, Platform};
+use contend_platform::{CpuId, Line, LockEvent, Nanos, Note, Ordering, Platform};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// The CPU runs.
@@ -96,6 +96,7 @@ impl<P: Platform, const LINES: usize> QueueNode<P> for PvNode<P, LINES> {
     fn new(p: &P, line: Line) -> Self {
         const { assert!(LINES == 1 || LINES == 2) };
         let state_line = if LINES == 1 { line } else { p.line() };
+        p.note(Note::Joined { line: state_line, to: line });
         PvNode { link: Link::new(p, line), state: p.word(state_line, RUNNING), kicked_at: AtomicU64::new(0) }
     }
 }

@@ -50,7 +50,7 @@ use crate::nodes::NodeId;
 use crate::pv::{HALTED, HASHED, PvNode, PvNodes, PvPool, PvTunables, RUNNING};
 use crate::{MakeLock, RawLock};
 use alloc::sync::Arc;
-use contend_platform::{CpuId, Line, LockEvent, Ordering, Platform};
+use contend_platform::{CpuId, Line, LockEvent, Note, Ordering, Platform};
 
 /// `L`: held.
 const LOCKED: u64 = 1;
@@ -156,10 +156,12 @@ impl<P: Platform, N: PvNodes<P, PvQueuedNode<P>>> PvQueued<P, N> {
             }
             return false;
         }
+        p.note(Note::Queued);
         // `S` too must go: the last holder may be about to take the head out of the hash.
         let budget = Some(self.tunables.pending_ns);
         if old & LOCKED != 0 && p.wait_until([&self.word], budget, |[word]| word & TAKEN == 0).is_none() {
             p.fetch_and(&self.word, !PENDING, Ordering::Relaxed);
+            p.note(Note::Left);
             return false;
         }
         // Pending off, locked on, whatever the tail is by now. Relaxed: acquired above.
@@ -187,6 +189,7 @@ impl<P: Platform, N: PvNodes<P, PvQueuedNode<P>>> PvQueued<P, N> {
                 Err(found) => word = found,
             }
         };
+        p.note(Note::Queued);
         if let Some(prev) = NodeId::from_link(before) {
             let prev = self.nodes.get(prev);
             p.store(&prev.link.next, id.link(), Ordering::Release);
@@ -309,6 +312,8 @@ impl<P: Platform, N: PvNodes<P, PvQueuedNode<P>>> PvQueued<P, N> {
 }
 
 impl<P: Platform, N: PvNodes<P, PvQueuedNode<P>>> RawLock<P> for PvQueued<P, N> {
+    const BYPASS_MAX: Option<u32> = Some(0);
+
     #[inline]
     fn lock_with(&self, p: &P, waits: impl FnOnce()) -> bool {
         match p.compare_exchange(&self.word, 0, LOCKED, Ordering::Acquire, Ordering::Relaxed) {
@@ -354,6 +359,8 @@ impl<P: Platform> MakeLock<P> for PvQueued<P> {
 pub struct PvQueuedWith<P: Platform, const FEATURES: u8>(PvQueued<P>);
 
 impl<P: Platform, const FEATURES: u8> RawLock<P> for PvQueuedWith<P, FEATURES> {
+    const BYPASS_MAX: Option<u32> = <PvQueued<P> as RawLock<P>>::BYPASS_MAX;
+
     #[inline]
     fn lock_with(&self, p: &P, waits: impl FnOnce()) -> bool {
         self.0.lock_with(p, waits)

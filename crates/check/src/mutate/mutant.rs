@@ -124,11 +124,12 @@ impl Log {
     pub fn sites(&self, file: &str) -> Vec<Site> {
         self.0.lock().expect("no panic inside").iter().filter(|s| s.file.ends_with(file)).cloned().collect()
     }
-    /// The one site in such a file whose source line contains `text`.
-    pub fn site(&self, file: &str, text: &str) -> Site {
-        let mut found: Vec<Site> = self.sites(file).into_iter().filter(|s| s.source().contains(text)).collect();
-        assert_eq!(found.len(), 1, "places in {file} with {text:?}: {found:?}");
-        found.remove(0)
+    /// The site that `place` names.
+    pub fn site(&self, place: Place) -> Site {
+        let mut found: Vec<Site> =
+            self.sites(place.file).into_iter().filter(|s| s.source().contains(place.text)).collect();
+        assert!(place.nth.is_some() || found.len() == 1, "{place:?} names {found:?}");
+        found.swap_remove(place.nth.unwrap_or(0))
     }
     pub(super) fn passed(&self, at: &Location<'_>, op: Op, order: Option<Ordering>) {
         let order = order.map_or(String::new(), |o| format!("{o:?}"));
@@ -155,18 +156,29 @@ pub fn table(file: &str, log: &Log, checks: &[Check]) -> String {
     sites.iter().flat_map(Mutant::at).map(row).collect()
 }
 
-/// A mistake of logic by name: the place is the line that contains `at`.
+/// A place named by part of its source line.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    /// The end of the file's name.
+    pub file: &'static str,
+    /// Part of the line.
+    pub text: &'static str,
+    /// Which of several, from 0; `None`: there is one.
+    pub nth: Option<usize>,
+}
+
+/// A mistake of logic by name.
 #[derive(Clone, Copy, Debug)]
 pub struct Named {
     /// What people call it.
     pub name: &'static str,
-    /// Part of the source line.
-    pub at: &'static str,
+    /// Where.
+    pub at: Place,
     /// What happens there.
     pub what: What,
 }
 
-/// A [`Mistake`] whose other place, if it has one, is named by part of its line too.
+/// A [`Mistake`] whose other place, if it has one, is named as well.
 #[derive(Clone, Copy, Debug)]
 pub enum What {
     /// Left out.
@@ -175,20 +187,20 @@ pub enum What {
     Blind,
     /// Does not look at what it finds.
     Stale,
-    /// Takes effect after that line.
-    After(&'static str),
+    /// Takes effect after that place.
+    After(Place),
 }
 
-/// The table of mistakes of logic in `file`. Each must be caught.
-pub fn logic_table(file: &str, log: &Log, named: &[Named], checks: &[Check]) -> String {
+/// The table of these mistakes of logic: name, source line, mistake, which check catches it first, as what.
+pub fn logic_table(log: &Log, named: &[Named], checks: &[Check]) -> String {
     let row = |n: &Named| {
         let mistake = match n.what {
             What::Skip => Mistake::Skip,
             What::Blind => Mistake::Blind,
             What::Stale => Mistake::Stale,
-            What::After(text) => Mistake::Late(Box::new(log.site(file, text))),
+            What::After(place) => Mistake::Late(Box::new(log.site(place))),
         };
-        let mutant = Mutant { site: log.site(file, n.at), mistake };
+        let mutant = Mutant { site: log.site(n.at), mistake };
         format!("{} | {} | {mutant} | {}\n", n.name, mutant.site.source(), verdict(&mutant, checks))
     };
     named.iter().map(row).collect()
