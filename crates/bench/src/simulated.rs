@@ -3,8 +3,7 @@
 //! The locks are the same source as natively, on [`Thread`]s: each is a task of the simulated kernel, may lose its CPU at any
 //! instruction, and halts and kicks by futex system calls. The loop, the window that counts, the work and the think
 //! times are those of [`crate::native`], and so are the two reads of the counter for an acquisition. What is not
-//! the same: threads start one after the other within some microseconds instead of at a barrier, and CPU share and
-//! switches are those of the whole run, warm-up included.
+//! the same: hogs do not wait at the barrier, and CPU share and switches are those of the whole run, warm-up included.
 
 use crate::row::{Row, waits};
 use crate::{Load, LoadError};
@@ -12,7 +11,7 @@ use contend_locks::algorithm::{
     Adaptive, Hybrid, MakeLock, Mcs, PvFeatures, PvQueuedWith, Queued, RawLock, Ticket, UnfairByte,
 };
 use contend_machine::Machine;
-use contend_platform::{Nanos, Platform, Time};
+use contend_platform::{CpuId, Nanos, Ordering, Platform, Time};
 use contend_sched::features::Preset;
 use contend_sim::crew::Crew;
 use contend_sim::host::{Outcome, RunResult};
@@ -20,6 +19,7 @@ use contend_sim::thread::Thread;
 use hdrhistogram::Histogram;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
+use std::cell::Cell;
 use std::sync::Arc;
 
 /// Before what counts, as natively.
@@ -106,11 +106,40 @@ impl Default for Record {
     }
 }
 
+/// Where the threads wait for one another; who comes last says what counts.
+struct Barrier {
+    arrived: <Thread as Platform>::Word,
+    open: <Thread as Platform>::Word,
+    /// Begin and end of what counts.
+    window: Cell<(Time, Time)>,
+}
+
+impl Barrier {
+    fn new(outside: &Thread) -> Self {
+        let line = outside.line();
+        Barrier { arrived: outside.word(line, 0), open: outside.word(line, 0), window: Cell::default() }
+    }
+
+    fn wait(&self, t: &Thread, threads: u32, duration: Nanos) -> (Time, Time) {
+        if t.fetch_add(&self.arrived, 1, Ordering::AcqRel) + 1 == u64::from(threads) {
+            let begin = t.time() + WARMUP;
+            self.window.set((begin, begin + duration));
+            t.store(&self.open, 1, Ordering::Release);
+            t.kick(&self.open, CpuId(0));
+        }
+        while t.load(&self.open, Ordering::Acquire) == 0 {
+            t.halt(&self.open, 0);
+        }
+        self.window.get()
+    }
+}
+
 /// What the lock guards: eight words beside it and eight on the next line, as natively.
 struct Guarded<K> {
     lock: K,
     near: <Thread as Platform>::Cell<u64>,
     far: <Thread as Platform>::Cell<u64>,
+    barrier: Barrier,
 }
 
 impl<K: MakeLock<Thread>> Guarded<K> {
@@ -121,6 +150,7 @@ impl<K: MakeLock<Thread>> Guarded<K> {
             lock: K::on_line(outside, line, &pool),
             near: outside.cell(line, 0),
             far: outside.cell(outside.line(), 0),
+            barrier: Barrier::new(outside),
         }
     }
 }
@@ -168,19 +198,19 @@ pub fn run_type<K: MakeLock<Thread> + 'static>(
     on: &On<'_>,
 ) -> Result<Row, SimulatedError> {
     load.check()?;
-    let (begin, end) = (WARMUP, WARMUP + load.duration_ns);
-    let Load { threads, critical_ns, think_ns, seed, .. } = *load;
+    let Load { threads, critical_ns, think_ns, duration_ns, seed, .. } = *load;
     let crew = Crew {
         threads: threads as usize,
         hogs: load.hogs as usize,
         // Whoever waits at the end still gets the lock, and leaves.
-        horizon: end.saturating_mul(100),
+        horizon: (WARMUP + duration_ns).saturating_mul(100),
         yield_after: SPIN_BEFORE_YIELD,
         ..Crew::new(on.machine.clone(), on.preset.policy, on.preset.features.clone())
     };
     let seed = seed.wrapping_add(u64::from(repeat));
     let code = move |t: &Thread, shared: &Guarded<K>, mine: &mut Record| {
         let mut rng = Pcg64Mcg::seed_from_u64(seed << 32 | u64::from(t.cpu().0));
+        let (begin, end) = shared.barrier.wait(t, threads, duration_ns);
         loop {
             let asked = counter(t);
             if asked >= end {
