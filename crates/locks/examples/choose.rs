@@ -6,7 +6,7 @@
 //! threads than CPUs.
 
 use contend_locks::lock_api::{Mutex, RawMutex};
-use contend_locks::{adaptive, hybrid, pv_queued, queued, ticket, unfair_byte};
+use contend_locks::{adaptive, hybrid, pv_queued, pv_ticket, queued, ticket, unfair_byte, unfair_queued};
 use std::time::{Duration, Instant};
 
 /// Accounts, each under a lock of its own; which one, the user says.
@@ -62,7 +62,7 @@ fn run<R: RawMutex + Sync>(name: &str, threads: usize) {
     let sum: i64 = bank.accounts.into_iter().map(Mutex::into_inner).sum();
     assert_eq!(sum, 300, "money is neither made nor lost");
     let (least, most) = (transfers.iter().min().unwrap_or(&0), transfers.iter().max().unwrap_or(&0));
-    println!("{name:12} {:>9} transfers; least {least}, most {most} of a thread", transfers.iter().sum::<u64>());
+    println!("{name:13} {:>9} transfers; least {least}, most {most} of a thread", transfers.iter().sum::<u64>());
 }
 
 fn main() {
@@ -74,5 +74,7 @@ fn main() {
     run::<unfair_byte::RawMutex>("unfair_byte", threads);
     run::<queued::RawMutex>("queued", threads);
     run::<pv_queued::RawMutex>("pv_queued", threads);
+    run::<pv_ticket::RawMutex>("pv_ticket", threads);
+    run::<unfair_queued::RawMutex>("unfair_queued", threads);
     run::<hybrid::RawMutex>("hybrid", threads);
 }

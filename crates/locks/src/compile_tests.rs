@@ -5,12 +5,15 @@
 /// ```
 /// fn send<T: Send>(_: T) {}
 /// fn sync<T: Sync>(_: T) {}
-/// # use contend_locks::{adaptive, hybrid, pv_queued, queued, ticket, unfair_byte};
+/// # use contend_locks::{adaptive, hybrid, pv_queued, pv_ticket, queued, ticket, unfair_byte, unfair_queued};
 /// fn f(a: ticket::MutexGuard<u32>, b: unfair_byte::MutexGuard<u32>, c: queued::MutexGuard<u32>) {
 ///     send((a, b, c));
 /// }
 /// fn e(a: adaptive::MutexGuard<u32>, b: pv_queued::MutexGuard<u32>, c: hybrid::MutexGuard<u32>) {
 ///     send((a, b, c));
+/// }
+/// fn d(a: pv_ticket::MutexGuard<u32>, b: unfair_queued::MutexGuard<u32>) {
+///     send((a, b));
 /// }
 /// fn g(a: ticket::MappedMutexGuard<u32>, b: queued::MappedMutexGuard<u32>, c: ticket::SpinMutexGuard<u32>) {
 ///     send((a, b, c));

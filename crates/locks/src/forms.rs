@@ -147,6 +147,7 @@ macro_rules! mutex {
         #[cfg(all(feature = "std", any(feature = "lock_api", feature = "lock_api_04")))]
         mod mutex {
             use super::*;
+            #[allow(unused_imports, reason = "files may import the same themselves")]
             use crate::forms::scope::*;
 
             raw_mutex!(RawMutex, Threads, $lock = $free, $guard, $fair);
@@ -191,6 +192,7 @@ macro_rules! spin_mutex {
         #[cfg(any(feature = "lock_api", feature = "lock_api_04"))]
         mod spin_mutex {
             use super::*;
+            #[allow(unused_imports, reason = "files may import the same themselves")]
             use crate::forms::scope::*;
 
             raw_mutex!(RawSpinMutex, Bare, $lock = $free, $guard, $fair);

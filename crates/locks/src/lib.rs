@@ -29,7 +29,9 @@
 //! | [`ticket`] | first come, first served | spin on the lock | few CPUs, each thread has one to itself, and order or a bound on the wait matters |
 //! | [`queued`] | first come, first served | one spins on the lock, the others on a line of their own | many CPUs, each thread has one to itself |
 //! | [`pv_queued`] | first come, first served | as in [`queued`], but sleep after 0.16 ms | to compare, or when order matters and threads share CPUs: the cost is as below |
-//! | [`hybrid`] | to whoever comes while the first in line sleeps, else first come, first served | the same | to compare with [`adaptive`] |
+//! | [`pv_ticket`] | first come, first served | as in [`ticket`], but sleep after 0.16 ms | the same |
+//! | [`unfair_queued`] | to whoever comes, else to the first in line or somebody near it | as in [`queued`] | a waiter may not be running, and nobody may sleep |
+//! | [`hybrid`] | to whoever comes while the first in line sleeps, else first come, first served | as in [`pv_queued`] | to compare with [`adaptive`] |
 //!
 //! [`Mutex`] in the crate's root is the one to take when in doubt: that of [`adaptive`].
 //!
@@ -39,8 +41,9 @@
 //! and `queued` where each thread has a CPU to itself: pinned threads, thread-per-core servers, kernels, measurements. "Spin"
 //! above is for OS threads: spin for long, then yield the CPU again and again. Only where the table says so they sleep.
 //!
-//! A mutex is 8 bytes and what it guards, 40 bytes with `pv_queued` and `hybrid`. A lock with a queue has nodes: 640 bytes for each thread of the process, for all locks
-//! of a module together, allocated for 64 threads when one of them first waits in a queue, and never freed.
+//! A mutex is 8 bytes and what it guards; 40 bytes with `pv_queued` and `hybrid`, 24 with `pv_ticket`, 16 with `unfair_queued`. A
+//! lock with a queue has nodes: 640 bytes for each thread of the process, for all locks of a module together, allocated for
+//! 64 threads when one of them first waits in a queue, and never freed.
 //!
 //! How they compare with one another and with `std` and `parking_lot` is measured by the project's benchmark
 //! (`contend-bench`), which prints numbers for the machine that it runs on. Before you choose for speed, measure your program.
@@ -58,7 +61,8 @@
 //! | `RawMutex`, `RawSpinMutex` | `lock_api`'s type parameter: to choose a lock by type | |
 //!
 //! * **Fair release.** `MutexGuard::unlock_fair` and `bump` exist where the first in line can be served. Where all are served
-//!   in order anyway, `unlock_fair` is `unlock`; `bump` lets a waiter in. `unfair_byte` and `hybrid` have neither.
+//!   in order anyway, `unlock_fair` is `unlock`; `bump` lets a waiter in. `unfair_byte`,
+//!   `unfair_queued` and `hybrid` have neither.
 //! * **Sending guards.** The guard of a mutex may be sent to another thread and dropped there: none of these locks knows who
 //!   holds it. That is part of the interface. Guards of a `ReentrantMutex` stay where they are.
 //! * **Panics.** There is no poisoning. A panic in a critical section drops the guard on its way, which releases the lock;

@@ -292,3 +292,6 @@ impl PvTicket<Threads, Parked> {
         PvTicket { state: AtomicU64::new(0), waiting: Parked, number: AtomicU32::new(0), spin_ns }
     }
 }
+
+// `GuardSend`: the state counts, and names nobody; who kicks is not asked. `fair`: a release serves the next ticket.
+mutex!(PvTicket<Threads, Parked> = PvTicket::of(PvTunables::DEFAULT.spin_ns), GuardSend, fair);

@@ -219,3 +219,6 @@ impl UnfairQueued<Threads, Global> {
         UnfairQueued { locked: AtomicU64::new(0), tail: AtomicU64::new(0), nodes: Global }
     }
 }
+
+// `GuardSend`: a waiter has left the queue before it holds, and the state names waiters only.
+mutex!(UnfairQueued<Threads, Global> = UnfairQueued::of_threads(), GuardSend, unfair);

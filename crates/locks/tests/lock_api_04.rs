@@ -2,7 +2,7 @@
 #![cfg(all(feature = "std", feature = "lock_api_04"))]
 
 use contend_locks::lock_api_04::{Mutex, MutexGuard, RawMutex, RawMutexFair, ReentrantMutex};
-use contend_locks::{RawThreadId, adaptive, hybrid, pv_queued, queued, ticket, unfair_byte};
+use contend_locks::{RawThreadId, adaptive, hybrid, pv_queued, pv_ticket, queued, ticket, unfair_byte, unfair_queued};
 
 fn works<R: RawMutex + Sync>() {
     let mutex = Mutex::<R, u64>::new(0);
@@ -39,6 +39,8 @@ fn all_work() {
     works::<unfair_byte::RawSpinMutex>();
     works::<queued::RawMutex>();
     works::<pv_queued::RawMutex>();
+    works::<pv_ticket::RawMutex>();
+    works::<unfair_queued::RawMutex>();
     works::<hybrid::RawMutex>();
 }
 
@@ -49,6 +51,7 @@ fn the_fair_ones_are() {
     is_fair::<ticket::RawSpinMutex>();
     is_fair::<queued::RawMutex>();
     is_fair::<pv_queued::RawMutex>();
+    is_fair::<pv_ticket::RawMutex>();
 }
 
 /// A lock in a static, made by a constant expression.

@@ -404,6 +404,8 @@ mutexes! {
     queued: contend_locks::queued::RawMutex, fair, rounds 300;
     pv_queued: contend_locks::pv_queued::RawMutex, fair, rounds 300;
     hybrid: contend_locks::hybrid::RawMutex, unfair, rounds 300;
+    pv_ticket: contend_locks::pv_ticket::RawMutex, fair, rounds 300;
+    unfair_queued: contend_locks::unfair_queued::RawMutex, unfair, rounds 300;
     // Waiters that never yield: each hand-over to a thread that does not run takes a scheduler's slice.
     ticket_spinning: contend_locks::ticket::RawSpinMutex, fair, rounds 5;
     unfair_byte_spinning: contend_locks::unfair_byte::RawSpinMutex, unfair, rounds 50;
@@ -434,6 +436,8 @@ of_threads! {
     ticket_of_threads: contend_locks::ticket::RawMutex;
     unfair_byte_of_threads: contend_locks::unfair_byte::RawMutex;
     queued_of_threads: contend_locks::queued::RawMutex;
+    pv_ticket_of_threads: contend_locks::pv_ticket::RawMutex;
+    unfair_queued_of_threads: contend_locks::unfair_queued::RawMutex;
     pv_queued_of_threads: contend_locks::pv_queued::RawMutex;
     hybrid_of_threads: contend_locks::hybrid::RawMutex;
 }
@@ -447,4 +451,21 @@ fn the_default_is_there() {
     is_send(&guard);
     let mapped: contend_locks::MappedMutexGuard<'_, u32> = MutexGuard::map(guard, |n| n);
     assert_eq!(*mapped, 1);
+}
+
+/// What the crate's text says of sizes.
+#[test]
+fn sizes() {
+    use contend_locks::{adaptive, hybrid, pv_queued, pv_ticket, queued, ticket, unfair_byte, unfair_queued};
+    use std::mem::size_of;
+    let small = [
+        size_of::<adaptive::RawMutex>(),
+        size_of::<queued::RawMutex>(),
+        size_of::<ticket::RawMutex>(),
+        size_of::<unfair_byte::RawMutex>(),
+    ];
+    assert_eq!(small, [8; 4]);
+    let others = [size_of::<pv_queued::RawMutex>(), size_of::<hybrid::RawMutex>()];
+    assert_eq!(others, [40; 2]);
+    assert_eq!((size_of::<pv_ticket::RawMutex>(), size_of::<unfair_queued::RawMutex>()), (24, 16));
 }
