@@ -100,9 +100,9 @@ four_worlds! {
     unfair_queued: UnfairQueued;
 }
 
-/// Locks whose waiters halt: spin budgets that expire or not, at any look.
+/// Locks whose waiters halt: spin budgets that expire or not, at any look. In two rounds so many preemptions and expiries.
 macro_rules! halting {
-    ($($name:ident: $lock:ident;)*) => { $(
+    ($($name:ident: $lock:ident, $preemptions:literal $expiries:literal;)*) => { $(
         mod $name {
             use super::*;
 
@@ -110,7 +110,7 @@ macro_rules! halting {
             fn loom_2_halts() {
                 let run = |preemptions, coins| LoomRun { coins, ..LoomRun::preemptions(preemptions) };
                 passes("2 CPUs, 1 round", run(3, 3).check(Exclusion::<$lock<Loom>>::new(2, 1)));
-                passes("2 CPUs, 2 rounds", run(2, 2).check(Exclusion::<$lock<Loom>>::new(2, 2)));
+                passes("2 CPUs, 2 rounds", run($preemptions, $expiries).check(Exclusion::<$lock<Loom>>::new(2, 2)));
                 passes("one tries", run(2, 3).check(Exclusion::<$lock<Loom>>::with_try(2, 2)));
             }
             #[test]
@@ -122,6 +122,7 @@ macro_rules! halting {
             #[test]
             fn halts_elsewhere() {
                 passes("shuttle", ShuttleRun::random(1_000).check(Exclusion::<$lock<Shuttle>>::new(4, 3)));
+                passes("pct", ShuttleRun::pct(2_000, 4).check(Exclusion::<$lock<Shuttle>>::new(4, 3)));
                 for cpus in [2, 6, 16] {
                     run_native(&Exclusion::<Hasty<$lock<Native>>>::new(cpus, 200));
                     run_sim(Machine::load("4n4c4t").unwrap(), &Exclusion::<Hasty<$lock<Sim>>>::new(cpus, 200));
@@ -134,15 +135,15 @@ macro_rules! halting {
 mod halts {
     use super::*;
     halting! {
-        pv_4_2: Pv4_2;
-        pv_kick_at_unlock: PvKickAtUnlock;
-        pv_kick_ahead: PvKickAhead;
-        pv_wait_early: PvWaitEarly;
-        pv_pending: PvPending;
-        pv_series_2015: PvSeries2015;
-        hybrid: Hybrid;
-        pv_hash_full: PvHashIsFull;
-        pv_ticket: PvTicket;
+        pv_4_2: Pv4_2, 2 2;
+        pv_kick_at_unlock: PvKickAtUnlock, 2 2;
+        pv_kick_ahead: PvKickAhead, 2 2;
+        pv_wait_early: PvWaitEarly, 2 1;
+        pv_pending: PvPending, 2 2;
+        pv_series_2015: PvSeries2015, 2 2;
+        hybrid: Hybrid, 3 2;
+        pv_hash_full: PvHashIsFull, 2 2;
+        pv_ticket: PvTicket, 2 2;
     }
 }
 
