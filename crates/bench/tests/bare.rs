@@ -67,6 +67,21 @@ fn unfair_byte_starves_far_nodes() {
     }
 }
 
+/// It is the distance and not the CPU's number, by which the engine orders what happens at the same time: neighbours by
+/// number are in different nodes here.
+#[test]
+fn unfair_byte_starves_by_distance() {
+    let mut text =
+        "name = \"interleaved\"\ndefaults = [\"lines\", \"interrupts\", \"cpu\", \"cache\", \"kernel\"]\n".to_string();
+    text += "[topology]\n";
+    for cpu in 0..16 {
+        text += &format!("[[topology.cpu]]\nid = {cpu}\ncore = {cpu}\nllc = {}\nnode = {}\n", cpu % 2, cpu % 2);
+    }
+    let machine = Machine::parse(&text, "interleaved.toml").unwrap();
+    let row = bare::run("unfair-byte", &machine, &Load { critical_ns: 10_000, ..load(16) }).unwrap();
+    assert!(row.far_share < 0.5, "{row:?}");
+}
+
 #[test]
 fn every_lock_runs_alone_and_in_company() {
     for lock in bare::NAMES {
