@@ -1,28 +1,11 @@
 //! The adaptive lock with its budgets cut down, so that every phase is near: loom, shuttle, the simulator.
 
-use contend_check::models::lock::Exclusion;
+use contend_check::models::lock::{Exclusion, HastyAdaptive as Lock};
 use contend_check::{Explored, Failure, Loom, LoomRun, Shuttle, ShuttleRun, run_native, run_sim};
-use contend_locks::adaptive::{Adaptive, Node, Tuning};
-use contend_locks::nodes::Pool;
+use contend_locks::Adaptive;
 use contend_machine::Machine;
-use contend_platform::Nanos;
 use contend_platform::native::Native;
 use contend_sim::world::Sim;
-use std::sync::Arc;
-
-/// No second try, one spin of the head, one bypass.
-enum Hasty {}
-
-impl Tuning for Hasty {
-    const SPIN_NS: Nanos = 100;
-    const RESPIN_NS: Nanos = 100;
-    const YIELDS: u32 = 0;
-    const QUEUE_SPIN_NS: Nanos = 100;
-    const HEAD_SPINS: u32 = 1;
-    const BYPASS_MAX: u32 = 1;
-}
-
-type Lock<P> = Adaptive<P, Arc<Pool<P, Node<P>>>, Hasty>;
 
 fn passes(what: &str, result: Result<Explored, Failure>) {
     match result {

@@ -1,7 +1,7 @@
 //! Every ordering and every wait of the locks is there for a reason: mutants, and what catches each. The tables are
 //! snapshots.
 
-use contend_check::models::lock::{Exclusion, Moves, PairOrder, Pairs, Recheck};
+use contend_check::models::lock::{Exclusion, HastyAdaptive, Moves, PairOrder, Pairs, Recheck};
 use contend_check::mutate::{Check, Log, Mutant, table};
 use contend_check::{Explored, Failure, FailureKind, Loom, LoomRun, Mutated, Observed, Shuttle, ShuttleRun, Watch};
 use contend_locks::{Mcs, PvTicket, Queued, RawLock, Ticket, UnfairByte, UnfairQueued};
@@ -54,6 +54,7 @@ mutants! {
     queued: Queued, "locks/src/queued.rs", loom LoomRun::preemptions(2), peeks false;
     mcs: Mcs, "locks/src/mcs.rs", loom LoomRun::preemptions(2), peeks false;
     pv_ticket: PvTicket, "locks/src/pv_ticket.rs", loom LoomRun::preemptions(2).coins(1), peeks false;
+    adaptive: HastyAdaptive, "locks/src/adaptive.rs", loom LoomRun::preemptions(1).coins(2), peeks true;
     unfair_queued: UnfairQueued, "locks/src/unfair_queued.rs", loom LoomRun::preemptions(1).coins(1), peeks true;
 }
 

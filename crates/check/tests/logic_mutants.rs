@@ -1,6 +1,6 @@
 //! Mistakes of logic in the locks, by name: each must be caught, and the tables say by what.
 
-use contend_check::models::lock::Exclusion;
+use contend_check::models::lock::{Exclusion, HastyAdaptive};
 use contend_check::mutate::{Check, Log, Mutant, Named, Place, What, logic_table};
 use contend_check::{Explored, Failure, Loom, LoomRun, Mutated, Observed, Shuttle, ShuttleRun, Watch};
 use contend_locks::{Hybrid, PvFeatures, PvQueuedWith, PvTicket, RawLock, UnfairQueued};
@@ -36,6 +36,7 @@ macro_rules! logic {
                 ("shuttle, 3 CPUs", |m| watched(ShuttleRun::random(2_000), 3, m)),
                 ("shuttle, 4 CPUs", |m| watched(ShuttleRun::random(2_000), 4, m)),
                 ("shuttle with priorities, 4 CPUs", |m| watched(ShuttleRun::pct(4_000, 4), 4, m)),
+                ("shuttle with priorities, 3 CPUs, long", |m| watched(ShuttleRun::pct(40_000, 6), 3, m)),
                 ("loom, 2 CPUs", |m| {
                     LOOM().check_as(Exclusion::<OnLoom>::new(2, 2), move |p| Mutated::new(p, m.clone()))
                 }),
@@ -61,7 +62,7 @@ macro_rules! places {
 }
 mod at {
     use super::Place;
-    places!(pv_ticket unfair_queued pv pv_queued hybrid hash);
+    places!(adaptive pv_ticket unfair_queued pv pv_queued hybrid hash);
 }
 
 /// One of several such lines.
@@ -89,6 +90,16 @@ logic! {
         named("erase a new waiter's link", at::unfair_queued("p.compare_exchange(&prev.next"), What::Blind),
         named("empty the queue though somebody came", at::unfair_queued("id.link(), before, Ordering"), What::Blind),
         named("steal without comparing", at::unfair_queued("p.compare_exchange(&self.locked, 0, 1"), What::Blind),
+    ];
+    adaptive: HastyAdaptive, peeks true, &[
+        named("kick before the state is changed", at::adaptive("p.compare_exchange(state, state::HEAD_HALTED"), What::After(at::adaptive("p.kick("))),
+        named("no kick", at::adaptive("p.kick("), What::Skip),
+        named("the head says that it halts before it does", at::adaptive("p.store(&node.state, state::HEAD_HALTED"), What::After(at::adaptive("if word & LOCKED == 0 { word } else"))),
+        named("skip the recheck: halt though the lock is free", at::adaptive("if word & LOCKED == 0 { word } else"), What::Blind),
+        named("halt without comparing: behind others", at::adaptive("p.halt(&node.state, state::HALTED)"), What::Blind),
+        named("halt without comparing: the head", at::adaptive("p.halt(&node.state, state::HEAD_HALTED)"), What::Blind),
+        named("a node is left halted", at::adaptive("p.swap(&node.state, state::HEAD"), What::Skip),
+        named("steal without comparing", at::adaptive("p.compare_exchange(&self.word, word, stolen"), What::Blind),
     ];
     pv_queued: NoPending, peeks true, &[
         named("drop a fence: the waiter's", nth(0, at::pv("p.fence(Ordering::SeqCst)")), What::Skip),

@@ -1,6 +1,6 @@
 //! What a watch sees of the locks: bounded bypass, and nodes that nobody touches after their owners have left.
 
-use contend_check::models::lock::Exclusion;
+use contend_check::models::lock::{Exclusion, HastyAdaptive};
 use contend_check::observe::Seen;
 use contend_check::{Explored, Failure, Loom, LoomRun, Observed, Shuttle, ShuttleRun, Watch, run_sim_as};
 use contend_locks::nodes::Link;
@@ -73,6 +73,7 @@ watched! {
     pv_4_2: Pv4_2, coins 1, peeks true;
     pv_series_2015: PvSeries2015, coins 1, peeks true;
     hybrid: Hybrid, coins 1, peeks true;
+    adaptive: HastyAdaptive, coins 1, peeks true;
 }
 
 /// The watch can fail: the unfair lock does not keep a promise that it does not make.

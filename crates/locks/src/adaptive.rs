@@ -58,7 +58,7 @@
 use crate::nodes::{NodeId, Nodes, Pool, QueueNode};
 use crate::{MakeLock, RawLock};
 use alloc::sync::Arc;
-use contend_platform::{Line, LockEvent, Nanos, Ordering, Platform};
+use contend_platform::{Line, LockEvent, Nanos, Note, Ordering, Platform};
 use core::marker::PhantomData;
 
 const LOCKED: u64 = 1;
@@ -218,11 +218,16 @@ impl<P: Platform, N: Nodes<P, Node<P>>, T: Tuning> Adaptive<P, N, T> {
         p.store(&node.next, 0, Ordering::Relaxed);
         // Release publishes the node, acquire sees the predecessor's.
         let before = self.change(p, Ordering::AcqRel, |word| word & !TAIL_MASK | id.link() << TAIL_SHIFT);
+        p.note(Note::Queued);
         if let Some(prev) = tail(before) {
             p.store(&self.nodes.get(prev).next, id.link(), Ordering::Release);
             self.wait_to_be_head(p, node, prev);
         }
         self.lock_as_head(p, node, id);
+        // A kick that is still on its way must not find a halted head in a node that is free again.
+        if p.load(&node.state, Ordering::Relaxed) == state::HEAD_HALTED {
+            p.swap(&node.state, state::HEAD, Ordering::Relaxed);
+        }
         self.nodes.release(p, id);
     }
 
@@ -309,8 +314,12 @@ impl<P: Platform, N: Nodes<P, Node<P>>, T: Tuning> Adaptive<P, N, T> {
     #[inline]
     #[track_caller]
     fn change(&self, p: &P, order: Ordering, new: impl Fn(u64) -> u64) -> u64 {
-        let word = p.load(&self.word, Ordering::Relaxed);
-        self.change_from(p, word, order, new)
+        self.change_from(p, self.look(p), order, new)
+    }
+    /// A guess at the word.
+    #[inline]
+    fn look(&self, p: &P) -> u64 {
+        p.load(&self.word, Ordering::Relaxed)
     }
     /// The same; `word` is what it was a moment ago.
     #[inline]
@@ -353,6 +362,8 @@ impl<P: Platform, N: Nodes<P, Node<P>>, T: Tuning> Adaptive<P, N, T> {
 }
 
 impl<P: Platform, N: Nodes<P, Node<P>>, T: Tuning> RawLock<P> for Adaptive<P, N, T> {
+    const BYPASS_MAX: Option<u32> = Some(T::BYPASS_MAX);
+
     #[inline]
     fn lock_with(&self, p: &P, waits: impl FnOnce()) -> bool {
         let free = p.compare_exchange(&self.word, 0, LOCKED, Ordering::Acquire, Ordering::Relaxed).is_ok();

@@ -1,7 +1,10 @@
 //! Locks: exclusion, try_lock, two locks at once, a thing that moves between locks.
 
 use crate::Model;
+use contend_locks::adaptive::{Adaptive, Node, Tuning};
+use contend_locks::nodes::Pool;
 use contend_locks::{MakeLock, lock_mover, lock_pair, unlock_pair};
+use contend_platform::Nanos;
 use contend_platform::{CpuId, Note, Ordering, Platform};
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -218,3 +221,19 @@ impl<P: Platform, L: MakeLock<P> + 'static> Model<P> for Moves<L> {
         }
     }
 }
+
+/// The adaptive lock's budgets cut down, so that a few steps reach every phase: no second try, one spin of the head, one
+/// bypass.
+pub enum Hasty {}
+
+impl Tuning for Hasty {
+    const SPIN_NS: Nanos = 100;
+    const RESPIN_NS: Nanos = 100;
+    const YIELDS: u32 = 0;
+    const QUEUE_SPIN_NS: Nanos = 100;
+    const HEAD_SPINS: u32 = 2;
+    const BYPASS_MAX: u32 = 1;
+}
+
+/// The adaptive lock with [`Hasty`] budgets.
+pub type HastyAdaptive<P> = Adaptive<P, Arc<Pool<P, Node<P>>>, Hasty>;
