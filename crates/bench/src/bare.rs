@@ -12,7 +12,9 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use contend_locks::{Adaptive, Hybrid, MakeLock, Mcs, PvFeatures, PvQueuedWith, Queued, Ticket, UnfairByte};
+use contend_locks::{
+    Adaptive, Hybrid, MakeLock, Mcs, PvFeatures, PvQueuedWith, PvTicket, Queued, Ticket, UnfairByte, UnfairQueued,
+};
 use contend_machine::Machine;
 use contend_platform::{CpuId, NEVER, Ordering, Platform, Time, Work};
 use contend_sim::engine::{Engine, Stop};
@@ -105,6 +107,10 @@ locks! {
     "queued" = Queued<Sim>;
     /// MCS: a queue of nodes
     "mcs" = Mcs<Sim>;
+    /// paravirtual ticket lock
+    "pv-ticket" = PvTicket<Sim>;
+    /// queued unfair lock: every waiter steals, seldom far from the head
+    "unfair-queued" = UnfairQueued<Sim>;
     /// paravirtual queued spinlock of Linux 4.2
     "pv-queued" = PvQueuedWith<Sim, { PvFeatures::V4_2.bits() }>;
     /// paravirtual queued spinlock with all parts of the series of 2015
