@@ -4,7 +4,7 @@ use contend_locks::lock_api::RawMutex;
 use contend_locks::native::Global;
 use contend_locks::pv::PvTunables;
 use contend_locks::pv_queued::{PvFeatures, PvQueued};
-use contend_locks::{RawLock, adaptive, hybrid, pv_queued, queued, ticket, unfair_byte};
+use contend_locks::{RawLock, adaptive, hybrid, pv_queued, pv_ticket, queued, ticket, unfair_byte, unfair_queued};
 use contend_platform::native::Threads;
 use std::cell::UnsafeCell;
 
@@ -61,12 +61,16 @@ contenders! {
     "unfair-byte" = Ours<unfair_byte::RawMutex>, true;
     /// ticket lock
     "ticket" = Ours<ticket::RawMutex>, true;
+    /// paravirtual ticket lock
+    "pv-ticket" = Ours<pv_ticket::RawMutex>, true;
     /// queued spinlock with pending bit
     "queued" = Ours<queued::RawMutex>, true;
     /// paravirtual queued spinlock of Linux 4.2
     "pv-queued" = PvQueuedV4_2, true;
     /// the same with all parts of the series of 2015
     "pv-queued-2015" = Ours<pv_queued::RawMutex>, true;
+    /// queued unfair lock of the series of 2015
+    "unfair-queued" = Ours<unfair_queued::RawMutex>, true;
     /// today's hybrid paravirtual queued spinlock
     "hybrid" = Ours<hybrid::RawMutex>, true;
 }

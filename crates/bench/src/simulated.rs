@@ -8,7 +8,8 @@
 use crate::row::{Row, waits};
 use crate::{Load, LoadError};
 use contend_locks::algorithm::{
-    Adaptive, Hybrid, MakeLock, Mcs, PvFeatures, PvQueuedWith, Queued, RawLock, Ticket, UnfairByte,
+    Adaptive, Hybrid, MakeLock, Mcs, PvFeatures, PvQueuedWith, PvTicket, Queued, RawLock, Ticket, UnfairByte,
+    UnfairQueued,
 };
 use contend_machine::Machine;
 use contend_platform::{CpuId, Nanos, Ordering, Platform, Time};
@@ -87,10 +88,12 @@ simulated! {
     "adaptive" = Adaptive<Thread>;
     "unfair-byte" = UnfairByte<Thread>;
     "ticket" = Ticket<Thread>;
+    "pv-ticket" = PvTicket<Thread>;
     "mcs" = Mcs<Thread>;
     "queued" = Queued<Thread>;
     "pv-queued" = PvQueuedWith<Thread, { PvFeatures::V4_2.bits() }>;
     "pv-queued-2015" = PvQueuedWith<Thread, { PvFeatures::SERIES_2015.bits() }>;
+    "unfair-queued" = UnfairQueued<Thread>;
     "hybrid" = Hybrid<Thread>;
 }
 
