@@ -38,7 +38,9 @@ fn one_thread_is_as_fast_as_its_work() {
 fn with_a_cpu_for_each_thread_all_are_fast_and_queues_fair() {
     for lock in NAMES {
         let r = row(lock, &load(4), "4c");
-        assert!(r.throughput > 1.5e6, "{lock}: {}", r.throughput);
+        // A waiter of the queued unfair lock looks at the lock only now and then.
+        let least = if *lock == "unfair-queued" { 1.0e6 } else { 1.5e6 };
+        assert!(r.throughput > least, "{lock}: {}", r.throughput);
         if ["ticket", "mcs", "queued"].contains(lock) {
             assert!(r.jain > 0.999, "{lock}: {}", r.jain);
         }

@@ -94,8 +94,8 @@ logic! {
     adaptive: HastyAdaptive, peeks true, &[
         named("kick before the state is changed", at::adaptive("p.compare_exchange(state, state::HEAD_HALTED"), What::After(at::adaptive("p.kick("))),
         named("no kick", at::adaptive("p.kick("), What::Skip),
-        named("the head says that it halts before it does", at::adaptive("p.store(&node.state, state::HEAD_HALTED"), What::After(at::adaptive("if word & LOCKED == 0 { word } else"))),
-        named("skip the recheck: halt though the lock is free", at::adaptive("if word & LOCKED == 0 { word } else"), What::Blind),
+        named("the head says that it halts before it does", at::adaptive("p.store(&node.state, state::HEAD_HALTED"), What::After(at::adaptive("self.change(p, Ordering::Release, |word| {"))),
+        named("skip the recheck: halt though the lock is free", at::adaptive("self.change(p, Ordering::Release, |word| {"), What::Blind),
         named("halt without comparing: behind others", at::adaptive("p.halt(&node.state, state::HALTED)"), What::Blind),
         named("halt without comparing: the head", at::adaptive("p.halt(&node.state, state::HEAD_HALTED)"), What::Blind),
         named("a node is left halted", at::adaptive("p.swap(&node.state, state::HEAD"), What::Skip),

@@ -15,7 +15,8 @@
 //!    ([`Tuning::YIELDS`] times). Whoever loses four races sees that thieves are many, and queues.
 //! 3. *Queue*: wait on a line of one's own to become the head; halt when the budget is used up, at once if the predecessor
 //!    does not run.
-//! 4. *Head*: spin on the word; after [`Tuning::HEAD_SPINS`] budgets nobody may steal any more; halt.
+//! 4. *Head*: spin on the word. When the budget is used up although the head is awake, nobody may steal any more; when
+//!    another is, the holder does not run: allow stealing again, with the count of before, and halt.
 //!
 //! # State
 //!
@@ -30,8 +31,9 @@
 //! queue     t,b,h,c,l   -> me,b,h,c,l             release; then link behind t, or be the head
 //! head      me,b,h,0,0  -> 0,0,0,0,1,1            acquire; last of the queue
 //!           t,b,h,0,0   -> t,0,0,0,1,1            acquire; then promote the successor
-//! no more   t,b,h,c,l   -> t,BYPASS_MAX,h,c,l     by the head
-//! halt      t,b,-,c,1   -> t,b,(me,1),c,1         by the head, or by the holder for a head that was halted before it
+//! forbid    t,b,h,c,l   -> t,BYPASS_MAX,h,c,l     by the head, which remembers b
+//! halt      t,*,-,c,1   -> t,b,(me,1),c,1         by the head; b of before the last forbid
+//!           t,b,-,c,1   -> t,b,(next,1),c,1       by the holder for a head that was halted before it
 //! unlock    0,0,0,0,0,1 -> 0,0,0,0,0,0            release
 //!           t,b,h,c,1   -> t,b,0,0,0,0            release; then kick the head of h; yield point if c
 //! ```
@@ -52,7 +54,7 @@
 //! # Bounds
 //!
 //! While a CPU is the head, at most `BYPASS_MAX` others take the lock before it. The one that is k-th in the queue is
-//! bypassed at most `k (BYPASS_MAX + 1)` times. How long a thief tries before it queues is bounded by budgets, not by
+//! bypassed by later ones at most `k BYPASS_MAX` times. How long a thief tries before it queues is bounded by budgets, not by
 //! acquisitions.
 
 use crate::nodes::{NodeId, Nodes, Pool, QueueNode};
@@ -95,12 +97,10 @@ pub trait Tuning: 'static {
     const SPIN_NS: Nanos;
     /// Its spins after giving the CPU up, in ns.
     const RESPIN_NS: Nanos;
-    /// Times a thief, or a head, gives its CPU up before it queues, or halts.
+    /// Times a thief gives its CPU up before it queues.
     const YIELDS: u32;
-    /// A waiter's spin in the queue, in ns.
+    /// A waiter's spin in the queue, in ns; of the head: until it forbids stealing, and from then until it halts.
     const QUEUE_SPIN_NS: Nanos;
-    /// Budgets of `QUEUE_SPIN_NS` after which the head forbids stealing.
-    const HEAD_SPINS: u32;
     /// Acquisitions past one head, at most. 1 to 16,383.
     const BYPASS_MAX: u32;
 }
@@ -114,7 +114,6 @@ impl Tuning for Standard {
     const RESPIN_NS: Nanos = 1_000;
     const YIELDS: u32 = 4;
     const QUEUE_SPIN_NS: Nanos = 5_000;
-    const HEAD_SPINS: u32 = 32;
     const BYPASS_MAX: u32 = 16_383;
 }
 
@@ -150,6 +149,12 @@ fn halted_head(word: u64) -> Option<NodeId> {
     NodeId::from_link((word & HEAD_MASK) >> HEAD_SHIFT).filter(|_| word & HALTED != 0)
 }
 
+/// `word` with that count of bypasses, shifted.
+#[inline]
+fn with_bypasses(word: u64, bypasses: u64) -> u64 {
+    word & !BYPASS_MASK | bypasses
+}
+
 /// `word`, saying that `id` is the head and halted.
 #[inline]
 fn with_halted(word: u64, id: NodeId) -> u64 {
@@ -157,6 +162,9 @@ fn with_halted(word: u64, id: NodeId) -> u64 {
 }
 
 impl<P: Platform, N: Nodes<P, Node<P>>, T: Tuning> Adaptive<P, N, T> {
+    /// The count at which nobody steals.
+    const FORBIDDEN: u64 = (T::BYPASS_MAX as u64) << BYPASS_SHIFT;
+
     /// May one who is not the head take the lock?
     #[inline]
     fn open(word: u64) -> bool {
@@ -255,7 +263,8 @@ impl<P: Platform, N: Nodes<P, Node<P>>, T: Tuning> Adaptive<P, N, T> {
     }
 
     fn lock_as_head(&self, p: &P, node: &Node<P>, id: NodeId) {
-        let mut spins = 0;
+        // While this CPU forbids to steal: the bypasses until then.
+        let mut forbidden = None;
         loop {
             let free = p.wait_until([&self.word], Some(T::QUEUE_SPIN_NS), |[word]| word & LOCKED == 0);
             if let Some([word]) = free {
@@ -269,27 +278,26 @@ impl<P: Platform, N: Nodes<P, Node<P>>, T: Tuning> Adaptive<P, N, T> {
                 }
                 continue;
             }
-            spins += 1;
-            if spins == T::HEAD_SPINS {
-                // Relaxed: a number only.
-                self.change(p, Ordering::Relaxed, |word| {
-                    word & !BYPASS_MASK | u64::from(T::BYPASS_MAX) << BYPASS_SHIFT
-                });
-            }
-            if spins <= T::YIELDS {
-                p.relinquish();
-            } else {
-                self.halt_as_head(p, node, id);
+            match forbidden.take() {
+                // Awake, and the lock goes to others: no more of that. Relaxed: a number only.
+                None => {
+                    let before = self.change(p, Ordering::Relaxed, |word| with_bypasses(word, Self::FORBIDDEN));
+                    forbidden = Some(before & BYPASS_MASK);
+                }
+                // The holder does not let go. Others may steal again while this CPU sleeps.
+                Some(bypasses) => self.halt_as_head(p, node, id, bypasses),
             }
         }
     }
 
     /// Halt until an unlock kicks, unless the lock is free.
-    fn halt_as_head(&self, p: &P, node: &Node<P>, id: NodeId) {
+    fn halt_as_head(&self, p: &P, node: &Node<P>, id: NodeId, bypasses: u64) {
         // Relaxed: published by the exchange of the word.
         p.store(&node.state, state::HEAD_HALTED, Ordering::Relaxed);
-        let before =
-            self.change(p, Ordering::Release, |word| if word & LOCKED == 0 { word } else { with_halted(word, id) });
+        let before = self.change(p, Ordering::Release, |word| {
+            let word = with_bypasses(word, bypasses);
+            if word & LOCKED == 0 { word } else { with_halted(word, id) }
+        });
         if before & LOCKED != 0 {
             p.lock_event(LockEvent::PvWaitHead, 1);
             p.halt(&node.state, state::HEAD_HALTED);
@@ -355,9 +363,13 @@ impl<P: Platform, N: Nodes<P, Node<P>>, T: Tuning> Adaptive<P, N, T> {
     /// Release the lock; if there is a queue, its head is next, whoever else asks.
     pub fn unlock_fair(&self, p: &P) {
         let word = p.load(&self.word, Ordering::Relaxed);
-        self.unlock_contended(p, word, |word| {
-            if word & TAIL_MASK == 0 { word } else { word & !BYPASS_MASK | u64::from(T::BYPASS_MAX) << BYPASS_SHIFT }
-        });
+        self.unlock_contended(
+            p,
+            word,
+            |word| {
+                if word & TAIL_MASK == 0 { word } else { with_bypasses(word, Self::FORBIDDEN) }
+            },
+        );
     }
 }
 

@@ -222,7 +222,7 @@ impl<P: Platform, L: MakeLock<P> + 'static> Model<P> for Moves<L> {
     }
 }
 
-/// The adaptive lock's budgets cut down, so that a few steps reach every phase: no second try, one spin of the head, one
+/// The adaptive lock's budgets cut down, so that a few steps reach every phase: no second try, one
 /// bypass.
 pub enum Hasty {}
 
@@ -231,7 +231,6 @@ impl Tuning for Hasty {
     const RESPIN_NS: Nanos = 100;
     const YIELDS: u32 = 0;
     const QUEUE_SPIN_NS: Nanos = 100;
-    const HEAD_SPINS: u32 = 2;
     const BYPASS_MAX: u32 = 1;
 }
 
