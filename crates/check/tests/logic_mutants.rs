@@ -37,6 +37,8 @@ macro_rules! logic {
                 ("shuttle, 4 CPUs", |m| watched(ShuttleRun::random(2_000), 4, m)),
                 ("shuttle with priorities, 4 CPUs", |m| watched(ShuttleRun::pct(4_000, 4), 4, m)),
                 ("shuttle with priorities, 3 CPUs, long", |m| watched(ShuttleRun::pct(40_000, 6), 3, m)),
+                ("shuttle, 3 CPUs, long", |m| watched(ShuttleRun::random(60_000), 3, m)),
+                ("shuttle with priorities, 4 CPUs, long", |m| watched(ShuttleRun::pct(60_000, 8), 4, m)),
                 ("loom, 2 CPUs", |m| {
                     LOOM().check_as(Exclusion::<OnLoom>::new(2, 2), move |p| Mutated::new(p, m.clone()))
                 }),

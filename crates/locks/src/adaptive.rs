@@ -16,23 +16,23 @@
 //! 3. *Queue*: wait on a line of one's own to become the head; halt when the budget is used up, at once if the predecessor
 //!    does not run.
 //! 4. *Head*: spin on the word. When the budget is used up although the head is awake, nobody may steal any more; when
-//!    another is, the holder does not run: allow stealing again, with the count of before, and halt.
+//!    another is, the holder does not run: allow stealing again, and halt.
 //!
 //! # State
 //!
-//! The word is `(tail, bypasses, head, halted, contended, locked)`. `head` is the number of the head's node while `halted` says
-//! that it is halted; `bypasses` counts acquisitions past the present head. `contended`: the holder had to wait. With `t`
-//! any tail, `b` any count, `h` either nothing or `(head, 1)`:
+//! The word is `(tail, bypasses, head, halted, contended, locked)`, and a flag `forbid`. `head` is the number of the head's node
+//! while `halted` says that it is halted; `bypasses` counts acquisitions past the present head. `contended`: the holder had
+//! to wait. With `t` any tail, `b` any count, `h` either nothing or `(head, 1)`; `forbid` stays as it is where it is not named:
 //!
 //! ```text
 //! fast      0,0,0,0,0,0 -> 0,0,0,0,0,1            acquire
-//! steal     0,0,0,0,0,0 -> 0,0,0,0,1,1            acquire; no queue
-//!           t,b,h,0,0   -> t,b+1,h,1,1            acquire; b < BYPASS_MAX
+//! steal     0,0,0,0,0,0 -> 0,0,0,0,1,1            acquire; no queue, and not forbid
+//!           t,b,h,0,0   -> t,b+1,h,1,1            acquire; b < BYPASS_MAX, and not forbid
 //! queue     t,b,h,c,l   -> me,b,h,c,l             release; then link behind t, or be the head
 //! head      me,b,h,0,0  -> 0,0,0,0,1,1            acquire; last of the queue
-//!           t,b,h,0,0   -> t,0,0,0,1,1            acquire; then promote the successor
-//! forbid    t,b,h,c,l   -> t,BYPASS_MAX,h,c,l     by the head, which remembers b
-//! halt      t,*,-,c,1   -> t,b,(me,1),c,1         by the head; b of before the last forbid
+//!           t,b,h,0,0   -> t,0,0,0,1,1            acquire; then promote the successor; forbid off, here and above
+//! forbid    forbid on                             by the head, or by one who loses races for a place in the queue
+//! halt      t,b,-,c,1   -> t,b,(me,1),c,1         by the head; forbid off
 //!           t,b,-,c,1   -> t,b,(next,1),c,1       by the holder for a head that was halted before it
 //! unlock    0,0,0,0,0,1 -> 0,0,0,0,0,0            release
 //!           t,b,h,c,1   -> t,b,0,0,0,0            release; then kick the head of h; yield point if c
@@ -68,6 +68,8 @@ const LOCKED: u64 = 1;
 const CONTENDED: u64 = 1 << 1;
 /// The head of the queue, whose number is in the word, is halted.
 const HALTED: u64 = 1 << 2;
+/// Nobody steals. Set by the head of the queue, or by one who is about to join it; so there will be a head that takes it back.
+const FORBID: u64 = 1 << 3;
 const HEAD_SHIFT: u32 = 8;
 const HEAD_MASK: u64 = 0xff_ffff << HEAD_SHIFT;
 const BYPASS_SHIFT: u32 = 32;
@@ -149,12 +151,6 @@ fn halted_head(word: u64) -> Option<NodeId> {
     NodeId::from_link((word & HEAD_MASK) >> HEAD_SHIFT).filter(|_| word & HALTED != 0)
 }
 
-/// `word` with that count of bypasses, shifted.
-#[inline]
-fn with_bypasses(word: u64, bypasses: u64) -> u64 {
-    word & !BYPASS_MASK | bypasses
-}
-
 /// `word`, saying that `id` is the head and halted.
 #[inline]
 fn with_halted(word: u64, id: NodeId) -> u64 {
@@ -162,19 +158,16 @@ fn with_halted(word: u64, id: NodeId) -> u64 {
 }
 
 impl<P: Platform, N: Nodes<P, Node<P>>, T: Tuning> Adaptive<P, N, T> {
-    /// The count at which nobody steals.
-    const FORBIDDEN: u64 = (T::BYPASS_MAX as u64) << BYPASS_SHIFT;
-
     /// May one who is not the head take the lock?
     #[inline]
     fn open(word: u64) -> bool {
-        word & LOCKED == 0 && (word & TAIL_MASK == 0 || (word & BYPASS_MASK) >> BYPASS_SHIFT < u64::from(T::BYPASS_MAX))
+        let bypasses = (word & BYPASS_MASK) >> BYPASS_SHIFT;
+        word & (LOCKED | FORBID) == 0 && (word & TAIL_MASK == 0 || bypasses < u64::from(T::BYPASS_MAX))
     }
     /// The word after it did.
     #[inline]
     fn stolen(word: u64) -> u64 {
-        let bypass = if word & TAIL_MASK == 0 { 0 } else { BYPASS_ONE };
-        (word + bypass) | LOCKED | CONTENDED
+        if word & TAIL_MASK == 0 { LOCKED | CONTENDED } else { (word + BYPASS_ONE) | LOCKED | CONTENDED }
     }
 
     #[cold]
@@ -224,8 +217,7 @@ impl<P: Platform, N: Nodes<P, Node<P>>, T: Tuning> Adaptive<P, N, T> {
         // kick may still write to the state, but only over HEAD_HALTED.
         p.store(&node.state, state::WAITING, Ordering::Relaxed);
         p.store(&node.next, 0, Ordering::Relaxed);
-        // Release publishes the node, acquire sees the predecessor's.
-        let before = self.change(p, Ordering::AcqRel, |word| word & !TAIL_MASK | id.link() << TAIL_SHIFT);
+        let before = self.join(p, id);
         p.note(Note::Queued);
         if let Some(prev) = tail(before) {
             p.store(&self.nodes.get(prev).next, id.link(), Ordering::Release);
@@ -237,6 +229,24 @@ impl<P: Platform, N: Nodes<P, Node<P>>, T: Tuning> Adaptive<P, N, T> {
             p.swap(&node.state, state::HEAD, Ordering::Relaxed);
         }
         self.nodes.release(p, id);
+    }
+
+    /// Become the tail; returns the word before.
+    fn join(&self, p: &P, id: NodeId) -> u64 {
+        let (mut word, mut lost) = (self.look(p), 0);
+        loop {
+            let new = word & !TAIL_MASK | id.link() << TAIL_SHIFT;
+            // Release publishes the node, acquire sees the predecessor's.
+            match p.compare_exchange(&self.word, word, new, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => return word,
+                Err(found) => word = found,
+            }
+            lost += 1;
+            if lost == LOST_MAX {
+                // Far from those who take the lock one could lose for ever: stop them. Relaxed: no more than that.
+                word = p.fetch_or(&self.word, FORBID, Ordering::Relaxed) | FORBID;
+            }
+        }
     }
 
     fn wait_to_be_head(&self, p: &P, node: &Node<P>, prev: NodeId) {
@@ -263,8 +273,7 @@ impl<P: Platform, N: Nodes<P, Node<P>>, T: Tuning> Adaptive<P, N, T> {
     }
 
     fn lock_as_head(&self, p: &P, node: &Node<P>, id: NodeId) {
-        // While this CPU forbids to steal: the bypasses until then.
-        let mut forbidden = None;
+        let mut forbids = false;
         loop {
             let free = p.wait_until([&self.word], Some(T::QUEUE_SPIN_NS), |[word]| word & LOCKED == 0);
             if let Some([word]) = free {
@@ -278,24 +287,23 @@ impl<P: Platform, N: Nodes<P, Node<P>>, T: Tuning> Adaptive<P, N, T> {
                 }
                 continue;
             }
-            match forbidden.take() {
-                // Awake, and the lock goes to others: no more of that. Relaxed: a number only.
-                None => {
-                    let before = self.change(p, Ordering::Relaxed, |word| with_bypasses(word, Self::FORBIDDEN));
-                    forbidden = Some(before & BYPASS_MASK);
-                }
+            if !forbids {
+                // Awake, and the lock goes to others: no more of that. Relaxed: no more than that.
+                p.fetch_or(&self.word, FORBID, Ordering::Relaxed);
+            } else {
                 // The holder does not let go. Others may steal again while this CPU sleeps.
-                Some(bypasses) => self.halt_as_head(p, node, id, bypasses),
+                self.halt_as_head(p, node, id);
             }
+            forbids = !forbids;
         }
     }
 
     /// Halt until an unlock kicks, unless the lock is free.
-    fn halt_as_head(&self, p: &P, node: &Node<P>, id: NodeId, bypasses: u64) {
+    fn halt_as_head(&self, p: &P, node: &Node<P>, id: NodeId) {
         // Relaxed: published by the exchange of the word.
         p.store(&node.state, state::HEAD_HALTED, Ordering::Relaxed);
         let before = self.change(p, Ordering::Release, |word| {
-            let word = with_bypasses(word, bypasses);
+            let word = word & !FORBID;
             if word & LOCKED == 0 { word } else { with_halted(word, id) }
         });
         if before & LOCKED != 0 {
@@ -363,13 +371,7 @@ impl<P: Platform, N: Nodes<P, Node<P>>, T: Tuning> Adaptive<P, N, T> {
     /// Release the lock; if there is a queue, its head is next, whoever else asks.
     pub fn unlock_fair(&self, p: &P) {
         let word = p.load(&self.word, Ordering::Relaxed);
-        self.unlock_contended(
-            p,
-            word,
-            |word| {
-                if word & TAIL_MASK == 0 { word } else { with_bypasses(word, Self::FORBIDDEN) }
-            },
-        );
+        self.unlock_contended(p, word, |word| if word & TAIL_MASK == 0 { word } else { word | FORBID });
     }
 }
 
