@@ -296,6 +296,9 @@ impl<P: CheckedPlatform + 'static> Platform for Mutated<P> {
     fn yield_point(&self) {
         self.inner.yield_point();
     }
+    fn yield_due(&self) -> bool {
+        self.inner.yield_due()
+    }
     fn relinquish(&self) {
         self.inner.relinquish();
     }

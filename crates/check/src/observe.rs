@@ -277,6 +277,9 @@ impl<P: Platform> Platform for Observed<P> {
     fn yield_point(&self) {
         self.inner.yield_point();
     }
+    fn yield_due(&self) -> bool {
+        self.inner.yield_due()
+    }
     fn relinquish(&self) {
         self.inner.relinquish();
     }

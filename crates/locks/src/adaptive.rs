@@ -22,7 +22,7 @@
 //!
 //! The word is `(tail, bypasses, head, halted, contended, locked)`, and a flag `forbid`. `head` is the number of the head's node
 //! while `halted` says that it is halted; `bypasses` counts acquisitions past the present head. `contended`: the holder had
-//! to wait. With `t` any tail, `b` any count, `h` either nothing or `(head, 1)`; `forbid` stays as it is where it is not named:
+//! to wait, and passes a yield point when it lets go (not always: [`Platform::yield_due`]). With `t` any tail, `b` any count, `h` either nothing or `(head, 1)`; `forbid` stays as it is where it is not named:
 //!
 //! ```text
 //! fast      0,0,0,0,0,0 -> 0,0,0,0,0,1            acquire
@@ -64,8 +64,8 @@ use contend_platform::{Line, LockEvent, Nanos, Note, Ordering, Platform};
 use core::marker::PhantomData;
 
 const LOCKED: u64 = 1;
-/// The holder had to wait for it.
-const CONTENDED: u64 = 1 << 1;
+/// The holder, which had to wait, passes a yield point when it lets go.
+const PASSES: u64 = 1 << 1;
 /// The head of the queue, whose number is in the word, is halted.
 const HALTED: u64 = 1 << 2;
 /// Nobody steals. Set by the head of the queue, or by one who is about to join it; so there will be a head that takes it back.
@@ -167,7 +167,7 @@ impl<P: Platform, N: Nodes<P, Node<P>>, T: Tuning> Adaptive<P, N, T> {
     /// The word after it did.
     #[inline]
     fn stolen(word: u64) -> u64 {
-        if word & TAIL_MASK == 0 { LOCKED | CONTENDED } else { (word + BYPASS_ONE) | LOCKED | CONTENDED }
+        LOCKED | if word & TAIL_MASK == 0 { 0 } else { word + BYPASS_ONE }
     }
 
     #[cold]
@@ -181,9 +181,10 @@ impl<P: Platform, N: Nodes<P, Node<P>>, T: Tuning> Adaptive<P, N, T> {
     /// Phase 2; true: the lock is ours.
     fn steal(&self, p: &P) -> bool {
         let (mut budget, mut lost) = (T::SPIN_NS, 0);
+        let yields = if p.yield_due() { PASSES } else { 0 };
         for round in 0..=T::YIELDS {
             while let Some([word]) = p.wait_until([&self.word], Some(budget), |[word]| Self::open(word)) {
-                let stolen = Self::stolen(word);
+                let stolen = Self::stolen(word) | yields;
                 if p.compare_exchange(&self.word, word, stolen, Ordering::Acquire, Ordering::Relaxed).is_ok() {
                     if word & TAIL_MASK != 0 {
                         p.lock_event(LockEvent::PvLockStealing, 1);
@@ -278,7 +279,7 @@ impl<P: Platform, N: Nodes<P, Node<P>>, T: Tuning> Adaptive<P, N, T> {
             let free = p.wait_until([&self.word], Some(T::QUEUE_SPIN_NS), |[word]| word & LOCKED == 0);
             if let Some([word]) = free {
                 let last = tail(word) == Some(id);
-                let taken = LOCKED | CONTENDED | if last { 0 } else { word & TAIL_MASK };
+                let taken = LOCKED | PASSES | if last { 0 } else { word & TAIL_MASK };
                 if p.compare_exchange(&self.word, word, taken, Ordering::Acquire, Ordering::Relaxed).is_ok() {
                     if !last {
                         self.promote(p, node);
@@ -353,7 +354,7 @@ impl<P: Platform, N: Nodes<P, Node<P>>, T: Tuning> Adaptive<P, N, T> {
     fn unlock_contended(&self, p: &P, word: u64, keep: impl Fn(u64) -> u64) {
         // Acquire: the state of the head that the word names.
         let before =
-            self.change_from(p, word, Ordering::AcqRel, |word| keep(word & !(LOCKED | CONTENDED | HALTED | HEAD_MASK)));
+            self.change_from(p, word, Ordering::AcqRel, |word| keep(word & !(LOCKED | PASSES | HALTED | HEAD_MASK)));
         if let Some(head) = halted_head(before) {
             let state = &self.nodes.get(head).state;
             // Fails if the head has woken for no reason: then it needs no kick.
@@ -363,7 +364,7 @@ impl<P: Platform, N: Nodes<P, Node<P>>, T: Tuning> Adaptive<P, N, T> {
                 p.kick(state, head.cpu());
             }
         }
-        if before & CONTENDED != 0 {
+        if before & PASSES != 0 {
             p.yield_point();
         }
     }
@@ -392,8 +393,8 @@ impl<P: Platform, N: Nodes<P, Node<P>>, T: Tuning> RawLock<P> for Adaptive<P, N,
     fn try_lock(&self, p: &P) -> bool {
         // Relaxed: only a guess, which the exchange confirms.
         let word = p.load(&self.word, Ordering::Relaxed);
-        let taken = if word == 0 { LOCKED } else { Self::stolen(word) };
-        Self::open(word) && p.compare_exchange(&self.word, word, taken, Ordering::Acquire, Ordering::Relaxed).is_ok()
+        Self::open(word)
+            && p.compare_exchange(&self.word, word, Self::stolen(word), Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
     #[inline]

@@ -187,6 +187,12 @@ pub trait Platform {
     /// which CPUs can be taken away may give this one up here; elsewhere nothing happens.
     #[inline]
     fn yield_point(&self) {}
+    /// The caller waits for a lock: should it pass a [`Platform::yield_point`] when it lets go? Asked once a wait; a world that
+    /// needs to look at its clocks only now and then says no in between.
+    #[inline]
+    fn yield_due(&self) -> bool {
+        true
+    }
     /// The caller waits, and spinning has been in vain: let others run (`sched_yield`, a hypervisor's yield). Returns
     /// soon; where nobody else would run, nothing happens.
     #[inline]

@@ -25,7 +25,7 @@ const ROUND_NS: Nanos = 6_000_000;
 const SLICE_NS_MAX: Nanos = 2_000_000;
 /// Shorter slices are not worth their context switches (estimate: 1 to 2 µs each).
 const SLICE_NS_MIN: Nanos = 50_000;
-/// Of so many passages one looks at the clock.
+/// Of so many contended acquisitions one looks at the clock when it ends.
 const PASSAGES_PER_LOOK: u32 = 4;
 /// A thread that did not look at the clock for this long asks whether it was away.
 const GAP_NS: Nanos = 40_000;
@@ -109,7 +109,7 @@ impl Slice {
         }
     }
 
-    /// The thread passes; true: look at the clock and ask whether the slice is over.
+    /// The thread waits for a lock; true: let it look at the clock when it lets go, and ask whether the slice is over.
     #[inline]
     pub fn passes(&self) -> bool {
         let passages = self.passages.get().wrapping_add(1);

@@ -442,11 +442,12 @@ impl Platform for Thread {
     }
 
     /// As natively: a thread whose slice is soon over gives its CPU up.
-    #[inline]
     fn yield_point(&self) {
-        if self.slice.passes() {
-            self.look_at_slice();
-        }
+        self.look_at_slice();
+    }
+    #[inline]
+    fn yield_due(&self) -> bool {
+        self.slice.passes()
     }
     /// sched_yield.
     fn relinquish(&self) {

@@ -45,10 +45,13 @@ impl Platform for Threads {
         futex_wake(w, i32::MAX);
     }
     #[inline]
-    fn yield_point(&self) {
+    fn yield_due(&self) -> bool {
         // A thread that is being torn down has nothing to lose.
+        SLICE.try_with(|Mine(slice)| slice.passes()).unwrap_or(false)
+    }
+    fn yield_point(&self) {
         let _ = SLICE.try_with(|Mine(slice)| {
-            if slice.passes() && slice.is_over(&ROUNDS, cpus, self.now(), used) {
+            if slice.is_over(&ROUNDS, cpus, self.now(), used) {
                 std::thread::yield_now();
                 slice.begin(&ROUNDS, cpus(), self.now(), used());
             }
