@@ -23,8 +23,6 @@ use rand_pcg::Pcg64Mcg;
 use std::cell::Cell;
 use std::sync::Arc;
 
-/// Before what counts, as natively.
-const WARMUP: Nanos = 20_000_000;
 /// A native wait without a budget spins 4,096 times before it yields at each look. Measured on epyc-2vcpu: 23.4 ns a spin, a
 /// pause of some 65 cycles for the most part; other processors pause for 40 to 140 cycles (general knowledge, not
 /// checked).
@@ -123,10 +121,10 @@ impl Barrier {
         Barrier { arrived: outside.word(line, 0), open: outside.word(line, 0), window: Cell::default() }
     }
 
-    fn wait(&self, t: &Thread, threads: u32, duration: Nanos) -> (Time, Time) {
-        if t.fetch_add(&self.arrived, 1, Ordering::AcqRel) + 1 == u64::from(threads) {
-            let begin = t.time() + WARMUP;
-            self.window.set((begin, begin + duration));
+    fn wait(&self, t: &Thread, load: &Load) -> (Time, Time) {
+        if t.fetch_add(&self.arrived, 1, Ordering::AcqRel) + 1 == u64::from(load.threads) {
+            let begin = t.time() + load.warmup_ns;
+            self.window.set((begin, begin + load.duration_ns));
             t.store(&self.open, 1, Ordering::Release);
             t.kick(&self.open, CpuId(0));
         }
@@ -201,19 +199,20 @@ pub fn run_type<K: MakeLock<Thread> + 'static>(
     on: &On<'_>,
 ) -> Result<Row, SimulatedError> {
     load.check()?;
-    let Load { threads, critical_ns, think_ns, duration_ns, seed, .. } = *load;
+    let Load { threads, critical_ns, think_ns, warmup_ns, duration_ns, seed, .. } = *load;
     let crew = Crew {
         threads: threads as usize,
         hogs: load.hogs as usize,
         // Whoever waits at the end still gets the lock, and leaves.
-        horizon: (WARMUP + duration_ns).saturating_mul(100),
+        horizon: (warmup_ns + duration_ns).saturating_mul(100),
         yield_after: SPIN_BEFORE_YIELD,
         ..Crew::new(on.machine.clone(), on.preset.policy, on.preset.features.clone())
     };
     let seed = seed.wrapping_add(u64::from(repeat));
+    let window = load.clone();
     let code = move |t: &Thread, shared: &Guarded<K>, mine: &mut Record| {
         let mut rng = Pcg64Mcg::seed_from_u64(seed << 32 | u64::from(t.cpu().0));
-        let (begin, end) = shared.barrier.wait(t, threads, duration_ns);
+        let (begin, end) = shared.barrier.wait(t, &window);
         loop {
             let asked = counter(t);
             if asked >= end {

@@ -12,7 +12,7 @@ fn row(lock: &str, load: &Load, on: &str) -> Row {
 }
 
 fn load(threads: u32) -> Load {
-    Load { threads, duration_ns: 150_000_000, ..Load::default() }
+    Load { threads, warmup_ns: 20_000_000, duration_ns: 150_000_000, ..Load::default() }
 }
 
 #[test]

@@ -327,16 +327,16 @@ impl<P: Platform, N: Nodes<P, Node<P>>, T: Tuning> Adaptive<P, N, T> {
         }
     }
 
+    /// A guess at the word. Relaxed: an exchange confirms it.
+    #[inline]
+    fn look(&self, p: &P) -> u64 {
+        p.load(&self.word, Ordering::Relaxed)
+    }
     /// Replace the word by `new` of it; returns the word before.
     #[inline]
     #[track_caller]
     fn change(&self, p: &P, order: Ordering, new: impl Fn(u64) -> u64) -> u64 {
         self.change_from(p, self.look(p), order, new)
-    }
-    /// A guess at the word.
-    #[inline]
-    fn look(&self, p: &P) -> u64 {
-        p.load(&self.word, Ordering::Relaxed)
     }
     /// The same; `word` is what it was a moment ago.
     #[inline]
@@ -371,8 +371,7 @@ impl<P: Platform, N: Nodes<P, Node<P>>, T: Tuning> Adaptive<P, N, T> {
 
     /// Release the lock; if there is a queue, its head is next, whoever else asks.
     pub fn unlock_fair(&self, p: &P) {
-        let word = p.load(&self.word, Ordering::Relaxed);
-        self.unlock_contended(p, word, |word| if word & TAIL_MASK == 0 { word } else { word | FORBID });
+        self.unlock_contended(p, self.look(p), |word| if word & TAIL_MASK == 0 { word } else { word | FORBID });
     }
 }
 
@@ -391,8 +390,7 @@ impl<P: Platform, N: Nodes<P, Node<P>>, T: Tuning> RawLock<P> for Adaptive<P, N,
 
     #[inline]
     fn try_lock(&self, p: &P) -> bool {
-        // Relaxed: only a guess, which the exchange confirms.
-        let word = p.load(&self.word, Ordering::Relaxed);
+        let word = self.look(p);
         Self::open(word)
             && p.compare_exchange(&self.word, word, Self::stolen(word), Ordering::Acquire, Ordering::Relaxed).is_ok()
     }

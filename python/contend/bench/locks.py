@@ -24,6 +24,9 @@ Job = tuple[int, int, str]
 
 SECONDS_NATIVE = 1.0
 SECONDS_SIMULATED = 0.3
+WARMUP_NATIVE = 0.3
+"""Until the operating system has spread threads that it has just started evenly over the CPUs."""
+WARMUP_SIMULATED = 0.02
 SECONDS_BARE = 0.05
 """Virtual seconds: enough for 512 CPUs of a ticket lock to have had it more than once."""
 
@@ -38,14 +41,15 @@ class Load:
     seconds: float | None = None
     seed: int = 1
 
-    def to_json(self, threads: int, seconds: float, seed: int) -> str:
-        """As the compiled part reads it."""
+    def to_json(self, threads: int, seconds: float, seed: int, warmup: float = 0.0) -> str:
+        """As the compiled part reads it. Bare CPUs have no warm-up: counting begins when each has had the lock once."""
         return json.dumps(
             {
                 "threads": threads,
                 "hogs": self.hogs,
                 "critical_ns": self.critical_ns,
                 "think_ns": self.think_ns,
+                "warmup_ns": round(warmup * 1e9),
                 "duration_ns": round((self.seconds or seconds) * 1e9),
                 "seed": seed,
             }
@@ -85,7 +89,7 @@ def native(
             for lock in names:
                 if progress:
                     progress(len(rows), repeat * len(threads) * len(names), "runs")
-                text = load.to_json(n, SECONDS_NATIVE, load.seed)
+                text = load.to_json(n, SECONDS_NATIVE, load.seed, WARMUP_NATIVE)
                 rows.append(json.loads(_core.bench_native(lock, text, r)))
     return rows
 
@@ -105,7 +109,7 @@ def simulated(
 
     def one(job: Job) -> Row:
         r, n, lock = job
-        text = load.to_json(n, SECONDS_SIMULATED, load.seed)
+        text = load.to_json(n, SECONDS_SIMULATED, load.seed, WARMUP_SIMULATED)
         row: Row = json.loads(_core.bench_simulated(lock, machine, policy, text, r))
         return {**row, "machine": machine}
 
