@@ -72,7 +72,8 @@ fn unfair_byte_starves_far_nodes() {
 #[test]
 fn unfair_byte_starves_by_distance() {
     let mut text =
-        "name = \"interleaved\"\ndefaults = [\"lines\", \"interrupts\", \"cpu\", \"cache\", \"kernel\"]\n".to_string();
+        "name = \"interleaved\"\ndefaults = [\"lines\", \"interrupts\", \"cpu\", \"cache\", \"virt\", \"kernel\"]\n"
+            .to_string();
     text += "[topology]\n";
     for cpu in 0..16 {
         text += &format!("[[topology.cpu]]\nid = {cpu}\ncore = {cpu}\nllc = {}\nnode = {}\n", cpu % 2, cpu % 2);

@@ -31,6 +31,8 @@ pub enum Unit {
     Kib,
     /// Percent.
     Pct,
+    /// Megahertz.
+    Mhz,
 }
 
 impl Unit {
@@ -39,6 +41,7 @@ impl Unit {
         match self {
             Unit::Ns | Unit::NsPerKib => 0,
             Unit::Kib | Unit::Pct => 1,
+            Unit::Mhz => 100,
         }
     }
     /// The largest value allowed; keeps sums of costs far away from overflow.
@@ -48,6 +51,7 @@ impl Unit {
             Unit::NsPerKib => 1_000_000,
             Unit::Kib => 16 * 1024 * 1024,
             Unit::Pct => 100,
+            Unit::Mhz => 100_000,
         }
     }
     /// The name in messages and documents.
@@ -57,6 +61,7 @@ impl Unit {
             Unit::NsPerKib => "ns per KiB",
             Unit::Kib => "KiB",
             Unit::Pct => "%",
+            Unit::Mhz => "MHz",
         }
     }
 }
@@ -232,6 +237,32 @@ sections! {
         refill_node_per_kib: One NsPerKib,
         /// After a move to another node.
         refill_remote_per_kib: One NsPerKib,
+    }
+    /// Hosting guests: what the processor and the hypervisor's own instructions take. Lines, locks, `schedule()` and
+    /// the host's timers are simulated and come on top.
+    virt: Virt {
+        /// Leaving guest mode: the hardware's part, and the host's way into the handler of the exit.
+        exit: One Ns,
+        /// From the end of a handler into guest mode, the hardware's part included.
+        entry: One Ns,
+        /// Delivering one interrupt at an entry.
+        inject: One Ns,
+        /// A pause-loop exit's handler before and after its loop over candidates.
+        pause_handler: One Ns,
+        /// That loop, for each candidate looked at.
+        candidate: One Ns,
+        /// One directed yield.
+        yield_to: One Ns,
+        /// Blocking a vCPU that halts.
+        halt: One Ns,
+        /// Emulating a write to the interrupt command register: decoding it, finding the target.
+        icr_write: One Ns,
+        /// Dispatching one hypercall.
+        hypercall: One Ns,
+        /// Emulating that the guest arms its timer.
+        timer: One Ns,
+        /// Rate of the time-stamp counter, in whose cycles pause-loop windows are given.
+        tsc_mhz: One Mhz,
     }
 }
 

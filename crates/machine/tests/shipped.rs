@@ -79,3 +79,14 @@ fn round_trip() {
         assert_eq!(Machine::parse(&text, "again.toml").unwrap_or_else(|e| panic!("{e}\n{text}")), m);
     }
 }
+
+/// A window of the hardware's default of 4,096 cycles is one to a few microseconds, and longer than a trip out and back.
+#[test]
+fn exits_are_shorter_than_the_windows_that_cause_them() {
+    for (name, _) in Machine::shipped() {
+        let v = Machine::load(name).unwrap().costs.virt;
+        let window_ns = 4096 * 1000 / v.tsc_mhz.value;
+        assert!((1_000..=4_000).contains(&window_ns), "{name}: {window_ns} ns");
+        assert!(v.exit.value + v.entry.value < window_ns, "{name}");
+    }
+}

@@ -106,7 +106,7 @@ fn regular(layout: &Layout) -> Option<Shape> {
         // The numbering is the machine crate's to know: ask it.
         let Shape { llcs_per_node, cores_per_llc, threads_per_core, .. } = shape;
         let text = format!(
-            "name = \"shape\"\ndefaults = [\"lines\", \"interrupts\", \"cpu\", \"cache\", \"kernel\"]\n[topology]\n\
+            "name = \"shape\"\ndefaults = {SECTIONS:?}\n[topology]\n\
              nodes = {nodes}\nllcs_per_node = {llcs_per_node}\ncores_per_llc = {cores_per_llc}\n\
              threads_per_core = {threads_per_core}\nnumbering = \"{}\"\n",
             numbering.name()
