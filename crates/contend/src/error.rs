@@ -4,7 +4,7 @@
 use std::fmt;
 
 use contend_machine::MachineError;
-use contend_sched::features::FeatureError;
+use contend_sched::switches::FeatureError;
 use contend_trace::TraceError;
 use contend_workload::{SpecError, WorkloadError};
 use thiserror::Error;

@@ -23,7 +23,8 @@ mod table;
 pub mod trace;
 
 pub use contend_machine::{Machine, MachineError};
-pub use contend_sched::features::{FeatureInfo, Preset};
+pub use contend_sched::features::Preset;
+pub use contend_sched::switches::FeatureInfo;
 pub use contend_sim::host::{Outcome, Status};
 pub use contend_workload::{WorkloadInfo, list as workloads};
 pub use error::{RunError, ScenarioError};

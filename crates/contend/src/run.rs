@@ -7,6 +7,7 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
+use contend_sim::guest::Guests;
 use contend_sim::host::{EventSink, Limits, Outcome, Setup, Status, simulate};
 use contend_workload::recording::RecordingReport;
 
@@ -57,8 +58,14 @@ pub fn run(plan: &Plan, options: RunOptions<'_>) -> Result<Output, RunError> {
         sink = Some(Box::new(writer));
         trace = Some((partial, path));
     }
-    let setup =
-        Setup { machine: plan.machine.clone(), features: plan.features.clone(), workload, seed: plan.seed, limits };
+    let setup = Setup {
+        machine: plan.machine.clone(),
+        features: plan.features.clone(),
+        workload,
+        seed: plan.seed,
+        limits,
+        guests: Guests::default(),
+    };
     let mut go_on = |_: Status| true;
     let progress = options.progress.unwrap_or(&mut go_on);
     let mut look = |mut status: Status| {

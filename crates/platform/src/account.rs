@@ -47,6 +47,18 @@ named! {
         OnCpu = "on_cpu_wait",
         /// Tasks' spinning in user mode, at locks of their own.
         UserSpin = "user_spin_wait",
+        /// Guest mode: tasks of a guest.
+        GuestUser = "guest_user",
+        /// Guest mode: a guest's kernel.
+        GuestKernel = "guest_kernel",
+        /// Guest mode: a guest's kernel spins.
+        GuestSpin = "guest_spin",
+        /// Leaving and entering guest mode, and serving exits but for the two below.
+        VmExit = "vm_exit",
+        /// The pause-loop handler (kvm_vcpu_on_spin) and yield_to, without waiting for run-queue locks.
+        Ple = "ple",
+        /// Polling for a wake-up before a halted vCPU blocks.
+        HaltPoll = "halt_poll",
         /// Nothing to run.
         Idle = "idle",
     }

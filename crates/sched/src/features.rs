@@ -3,86 +3,8 @@
 //! A run's features are a preset (a kernel version) plus `--set key=value` on top. Values are plain: an enum's words,
 //! `true`/`false`, or an integer with its unit in the key's documentation.
 
-/// A value that a key was given and that it does not take.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FeatureError {
-    /// The key as given.
-    pub key: String,
-    /// The value as given.
-    pub value: String,
-    /// What would be right.
-    pub expected: String,
-}
-
-impl std::fmt::Display for FeatureError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "`{}` = `{}`: {}", self.key, self.value, self.expected)
-    }
-}
-impl std::error::Error for FeatureError {}
-
-/// One line of `contend list features`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FeatureInfo {
-    /// Key.
-    pub key: &'static str,
-    /// What it does.
-    pub doc: &'static str,
-    /// Allowed values.
-    pub values: String,
-    /// Value in the given feature set.
-    pub value: String,
-}
-
-/// A type a feature can have.
-trait Value: Sized {
-    fn parse(text: &str) -> Option<Self>;
-    fn show(&self) -> String;
-    fn allowed() -> String;
-}
-
-impl Value for bool {
-    fn parse(text: &str) -> Option<Self> {
-        text.parse().ok()
-    }
-    fn show(&self) -> String {
-        self.to_string()
-    }
-    fn allowed() -> String {
-        "true or false".into()
-    }
-}
-
-impl Value for u64 {
-    fn parse(text: &str) -> Option<Self> {
-        text.replace('_', "").parse().ok().filter(|v| *v <= 1_000_000_000_000)
-    }
-    fn show(&self) -> String {
-        self.to_string()
-    }
-    fn allowed() -> String {
-        "an integer from 0 to 1,000,000,000,000".into()
-    }
-}
-
-macro_rules! words {
-    ($(#[$meta:meta])* $name:ident { $($(#[$vm:meta])* $variant:ident = $text:literal,)* }) => {
-        $(#[$meta])*
-        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-        pub enum $name { $($(#[$vm])* $variant,)* }
-        impl Value for $name {
-            fn parse(text: &str) -> Option<Self> {
-                match text { $($text => Some($name::$variant),)* _ => None }
-            }
-            fn show(&self) -> String {
-                match self { $($name::$variant => $text.into(),)* }
-            }
-            fn allowed() -> String {
-                format!("one of {}", [$($text),*].join(", "))
-            }
-        }
-    };
-}
+use crate::switches::FeatureError;
+use crate::{switches, words};
 
 words! {
     /// How a wake-up reaches the run queue of another CPU.
@@ -154,139 +76,95 @@ words! {
     }
 }
 
-macro_rules! features {
-    ($($(#[doc = $doc:literal])* $key:ident : $ty:ty = $default:expr,)*) => {
-        /// All switches and tunables of one run.
-        #[derive(Clone, PartialEq, Eq, Debug)]
-        pub struct Features { $($(#[doc = $doc])* pub $key: $ty,)* }
+switches! {
+    /// All switches and tunables of one run.
+    Features {
+        // ---- wake-up path ----
+        /// How a wake-up reaches another CPU's run queue.
+        wake_path: WakePath = WakePath::Ttwu60,
+        /// An idle CPU watches its need-resched flag: setting it replaces the interrupt (3.16).
+        idle_polling: bool = true,
+        /// Algorithm of the run-queue locks.
+        rq_lock: RqLockKind = RqLockKind::Queued,
 
-        impl Default for Features {
-            fn default() -> Self { Features { $($key: $default,)* } }
-        }
+        // ---- where a wakee goes ----
+        /// Which of waker's and wakee's CPU the idle search starts from.
+        wake_affine: WakeAffine = WakeAffine::V5_2,
+        /// wake_affine also prefers an idle previous CPU (between 5.8 and 5.19).
+        wake_affine_prev_idle: bool = true,
+        /// Do not pull wakees of a waker that wakes many different tasks (wake_wide).
+        wake_wide: bool = true,
+        /// Remember one more CPU the task ran on and try it first.
+        recent_used_cpu: bool = true,
+        /// How an idle CPU is looked for near the target.
+        idle_search: IdleSearch = IdleSearch::SisUtil,
+        /// SIS_PROP: bound the 5.2 scan by average idle time over scan cost.
+        sis_prop: bool = true,
+        /// SIS_AVG_CPU: skip the 5.2 scan when the average idle time is below its cost.
+        sis_avg_cpu: bool = false,
+        /// SIS_CORE: look for an idle core first (2019 series, patches 4 and 5; true upstream).
+        sis_core: bool = true,
+        /// 2019 series, patch 1: bound the scan by two to four times the threads per core.
+        sis_limit: bool = false,
+        /// 2019 series, patch 2: a per-CPU `next_cpu` that notes where a search ended.
+        sis_next_cpu: bool = false,
+        /// 2019 series, patch 3: start the next search there (needs sis_next_cpu).
+        sis_rotate: bool = false,
+        /// 2019 series, patches 6 and 7: sibling count precomputed instead of counted from the mask.
+        smt_weight_cached: bool = false,
 
-        impl Features {
-            /// Set one key from text.
-            ///
-            /// # Errors
-            /// Unknown key (with the nearest known one) or a value the key does not take.
-            pub fn set(&mut self, key: &str, value: &str) -> Result<(), FeatureError> {
-                let fail = |expected: String| FeatureError { key: key.into(), value: value.into(), expected };
-                match key {
-                    $(stringify!($key) => {
-                        self.$key = <$ty as Value>::parse(value).ok_or_else(|| fail(format!("should be {}", <$ty as Value>::allowed())))?;
-                    })*
-                    _ => return Err(fail(unknown(key, &[$(stringify!($key)),*]))),
-                }
-                Ok(())
-            }
-            /// Every key with its documentation and value.
-            pub fn list(&self) -> Vec<FeatureInfo> {
-                vec![$(FeatureInfo {
-                    key: stringify!($key),
-                    doc: concat!($($doc),*).trim_ascii(),
-                    values: <$ty as Value>::allowed(),
-                    value: self.$key.show(),
-                }),*]
-            }
-        }
-    };
-}
+        // ---- balancing ----
+        /// Load balancing's era.
+        balance: Balance = Balance::V6_18,
+        /// Newidle balancing: a CPU about to idle looks for work.
+        newidle_balance: bool = true,
+        /// NI_RANDOM: skip newidle balancing of a domain by a dice weighted with its success (6.18).
+        ni_random: bool = true,
+        /// sched_migration_cost in ns: a task that ran this recently is cache hot.
+        migration_cost_ns: u64 = 500_000,
+        /// sched_nr_migrate: most tasks looked at per balance.
+        nr_migrate: u64 = 32,
+        /// Kick an idle CPU from the tick of a CPU with more than one task (nohz idle balancing).
+        nohz_balance: bool = true,
 
-/// What to say of an unknown key.
-fn unknown(key: &str, known: &[&str]) -> String {
-    let near = known.iter().min_by_key(|k| strsim::levenshtein(k, key));
-    match near {
-        Some(n) if strsim::levenshtein(n, key) <= 3 => format!("no such feature; did you mean `{n}`?"),
-        _ => "no such feature; `contend list features` lists them".into(),
+        // ---- CFS ----
+        /// sched_latency in ns, before scaling by CPUs.
+        latency_ns: u64 = 6_000_000,
+        /// sched_min_granularity in ns, before scaling.
+        min_granularity_ns: u64 = 750_000,
+        /// sched_wakeup_granularity in ns, before scaling.
+        wakeup_granularity_ns: u64 = 1_000_000,
+        /// Scale the three above, and base_slice, by 1 + log2(min(CPUs, 8)).
+        tunable_scaling: bool = true,
+        /// GENTLE_FAIR_SLEEPERS: a sleeper gains half a latency instead of a whole one.
+        gentle_fair_sleepers: bool = true,
+        /// START_DEBIT: a new task starts one slice behind.
+        start_debit: bool = true,
+        /// LAST_BUDDY: prefer to return to the task a wake-up preempted.
+        last_buddy: bool = true,
+        /// The woken task that preempts becomes the `next` hint (3.6 and later; not in 2.6.37).
+        wakeup_next_hint: bool = true,
+        /// sched_yield sets the `skip` hint (3.6 and later; in 2.6.37 it only clears hints).
+        yield_skip: bool = true,
+        /// WAKEUP_PREEMPTION: a wake-up may preempt the running task.
+        wakeup_preemption: bool = true,
+
+        // ---- EEVDF ----
+        /// base_slice in ns, before scaling.
+        base_slice_ns: u64 = 700_000,
+        /// PLACE_LAG: a task keeps its lag over a sleep.
+        place_lag: bool = true,
+        /// RUN_TO_PARITY: the running task keeps a protected slice.
+        run_to_parity: bool = true,
+        /// DELAY_DEQUEUE: a sleeper with negative lag stays queued until it has none.
+        delay_dequeue: bool = true,
+        /// PICK_BUDDY: the `next` hint is picked first if eligible.
+        pick_buddy: bool = true,
+
+        // ---- FIFO ----
+        /// Time slice of the reference FIFO policy in ns (0: none).
+        fifo_slice_ns: u64 = 0,
     }
-}
-
-features! {
-    // ---- wake-up path ----
-    /// How a wake-up reaches another CPU's run queue.
-    wake_path: WakePath = WakePath::Ttwu60,
-    /// An idle CPU watches its need-resched flag: setting it replaces the interrupt (3.16).
-    idle_polling: bool = true,
-    /// Algorithm of the run-queue locks.
-    rq_lock: RqLockKind = RqLockKind::Queued,
-
-    // ---- where a wakee goes ----
-    /// Which of waker's and wakee's CPU the idle search starts from.
-    wake_affine: WakeAffine = WakeAffine::V5_2,
-    /// wake_affine also prefers an idle previous CPU (between 5.8 and 5.19).
-    wake_affine_prev_idle: bool = true,
-    /// Do not pull wakees of a waker that wakes many different tasks (wake_wide).
-    wake_wide: bool = true,
-    /// Remember one more CPU the task ran on and try it first.
-    recent_used_cpu: bool = true,
-    /// How an idle CPU is looked for near the target.
-    idle_search: IdleSearch = IdleSearch::SisUtil,
-    /// SIS_PROP: bound the 5.2 scan by average idle time over scan cost.
-    sis_prop: bool = true,
-    /// SIS_AVG_CPU: skip the 5.2 scan when the average idle time is below its cost.
-    sis_avg_cpu: bool = false,
-    /// SIS_CORE: look for an idle core first (2019 series, patches 4 and 5; true upstream).
-    sis_core: bool = true,
-    /// 2019 series, patch 1: bound the scan by two to four times the threads per core.
-    sis_limit: bool = false,
-    /// 2019 series, patch 2: a per-CPU `next_cpu` that notes where a search ended.
-    sis_next_cpu: bool = false,
-    /// 2019 series, patch 3: start the next search there (needs sis_next_cpu).
-    sis_rotate: bool = false,
-    /// 2019 series, patches 6 and 7: sibling count precomputed instead of counted from the mask.
-    smt_weight_cached: bool = false,
-
-    // ---- balancing ----
-    /// Load balancing's era.
-    balance: Balance = Balance::V6_18,
-    /// Newidle balancing: a CPU about to idle looks for work.
-    newidle_balance: bool = true,
-    /// NI_RANDOM: skip newidle balancing of a domain by a dice weighted with its success (6.18).
-    ni_random: bool = true,
-    /// sched_migration_cost in ns: a task that ran this recently is cache hot.
-    migration_cost_ns: u64 = 500_000,
-    /// sched_nr_migrate: most tasks looked at per balance.
-    nr_migrate: u64 = 32,
-    /// Kick an idle CPU from the tick of a CPU with more than one task (nohz idle balancing).
-    nohz_balance: bool = true,
-
-    // ---- CFS ----
-    /// sched_latency in ns, before scaling by CPUs.
-    latency_ns: u64 = 6_000_000,
-    /// sched_min_granularity in ns, before scaling.
-    min_granularity_ns: u64 = 750_000,
-    /// sched_wakeup_granularity in ns, before scaling.
-    wakeup_granularity_ns: u64 = 1_000_000,
-    /// Scale the three above, and base_slice, by 1 + log2(min(CPUs, 8)).
-    tunable_scaling: bool = true,
-    /// GENTLE_FAIR_SLEEPERS: a sleeper gains half a latency instead of a whole one.
-    gentle_fair_sleepers: bool = true,
-    /// START_DEBIT: a new task starts one slice behind.
-    start_debit: bool = true,
-    /// LAST_BUDDY: prefer to return to the task a wake-up preempted.
-    last_buddy: bool = true,
-    /// The woken task that preempts becomes the `next` hint (3.6 and later; not in 2.6.37).
-    wakeup_next_hint: bool = true,
-    /// sched_yield sets the `skip` hint (3.6 and later; in 2.6.37 it only clears hints).
-    yield_skip: bool = true,
-    /// WAKEUP_PREEMPTION: a wake-up may preempt the running task.
-    wakeup_preemption: bool = true,
-
-    // ---- EEVDF ----
-    /// base_slice in ns, before scaling.
-    base_slice_ns: u64 = 700_000,
-    /// PLACE_LAG: a task keeps its lag over a sleep.
-    place_lag: bool = true,
-    /// RUN_TO_PARITY: the running task keeps a protected slice.
-    run_to_parity: bool = true,
-    /// DELAY_DEQUEUE: a sleeper with negative lag stays queued until it has none.
-    delay_dequeue: bool = true,
-    /// PICK_BUDDY: the `next` hint is picked first if eligible.
-    pick_buddy: bool = true,
-
-    // ---- FIFO ----
-    /// Time slice of the reference FIFO policy in ns (0: none).
-    fifo_slice_ns: u64 = 0,
 }
 
 impl Features {
@@ -348,7 +226,7 @@ words! {
 impl PolicyKind {
     /// The word for it.
     pub fn name(self) -> String {
-        self.show()
+        crate::switches::Value::show(&self)
     }
 }
 

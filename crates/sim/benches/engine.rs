@@ -7,6 +7,7 @@ use contend_machine::Machine;
 use contend_platform::{CpuId, Ordering, Platform};
 use contend_sched::features::Preset;
 use contend_sim::engine::{Engine, Stop};
+use contend_sim::guest::Guests;
 use contend_sim::host::{Limits, Setup, simulate};
 use contend_sim::program::{Cx, Op, Program, TaskSpec, Workload};
 use contend_sim::world::Sim;
@@ -65,7 +66,14 @@ fn dispatches(machine: &str, tasks: u64, seconds: u64, preset: &str) -> u64 {
     for i in 0..tasks {
         workload.task(TaskSpec::new("t", Periodic { sleep: (1 + i % 7) * 1_000_000, run: false }));
     }
-    let setup = Setup { machine, features: preset.features, workload, seed: 1, limits: Limits::default() };
+    let setup = Setup {
+        machine,
+        features: preset.features,
+        workload,
+        seed: 1,
+        limits: Limits::default(),
+        guests: Guests::default(),
+    };
     simulate(preset.policy, setup, None, &mut |_| true).expect("stacks").dispatches
 }
 

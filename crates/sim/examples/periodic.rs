@@ -1,6 +1,7 @@
 //! Tasks that run 3 ms and sleep 1 + (i mod 7) ms: `periodic MACHINE TASKS SECONDS [PRESET]`.
 use contend_machine::Machine;
 use contend_sched::features::Preset;
+use contend_sim::guest::Guests;
 use contend_sim::host::{Limits, Setup, simulate};
 use contend_sim::program::{Cx, Op, Program, TaskSpec, Workload};
 
@@ -30,7 +31,14 @@ fn main() {
     let t0 = std::time::Instant::now();
     let r = simulate(
         preset.policy,
-        Setup { machine, features: preset.features, workload, seed: 1, limits: Limits::default() },
+        Setup {
+            machine,
+            features: preset.features,
+            workload,
+            seed: 1,
+            limits: Limits::default(),
+            guests: Guests::default(),
+        },
         None,
         &mut |_| true,
     )

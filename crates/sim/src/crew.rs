@@ -3,6 +3,7 @@
 //! Each thread runs the same closure over state that all share, and records into a value of its own: host memory, without
 //! simulated cost.
 
+use crate::guest::Guests;
 use crate::host::{Limits, RunResult, Setup, simulate};
 use crate::program::{Cx, Op, Program, TaskSpec, Workload};
 use crate::thread::{Thread, ThreadSpec};
@@ -79,7 +80,7 @@ impl Crew {
             own.into_iter().enumerate().map(spec).collect()
         }));
         let limits = Limits { horizon, ..Limits::default() };
-        let setup = Setup { machine, features, workload, seed: 1, limits };
+        let setup = Setup { machine, features, workload, seed: 1, limits, guests: Guests::default() };
         let result = simulate(policy, setup, None, &mut |_| true)?;
         let take = |record: Arc<Mutex<R>>| {
             let record = Arc::into_inner(record).expect("the simulation has let go of it");

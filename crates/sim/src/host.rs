@@ -3,6 +3,8 @@
 //! Nothing is shared between simulations; run as many side by side as there are threads.
 
 use crate::engine::{Engine, EngineCounts, Observed, Stacks, Stop};
+use crate::guest::{GuestReport, Guests};
+use crate::kvm::Kvm;
 use crate::os::{MetricStore, Os, TaskReport};
 use crate::program::{Metrics, Workload};
 use crate::world::{Sim, TraceHook};
@@ -136,6 +138,10 @@ pub struct RunResult {
     pub dispatches: u64,
     /// Hash over all dispatches.
     pub trace_hash: u64,
+    /// Virtual machines, in the order of the setup.
+    pub guests: Vec<GuestReport>,
+    /// KVM's counters.
+    pub kvm: [u64; Kvm::COUNT],
 }
 
 impl RunResult {
@@ -255,6 +261,8 @@ pub struct Setup {
     pub seed: u64,
     /// Bounds.
     pub limits: Limits,
+    /// Virtual machines, and their hypervisor's switches.
+    pub guests: Guests,
 }
 
 /// Simulate with one of the policies that ship.
@@ -303,7 +311,7 @@ struct Host<L: Policy> {
 
 impl<L: Policy> Host<L> {
     fn new(policy: L, setup: Setup, sink: Option<Box<dyn EventSink>>) -> std::io::Result<Self> {
-        let Setup { machine, features, mut workload, seed, limits } = setup;
+        let Setup { machine, features, mut workload, seed, limits, .. } = setup;
         let cpus = machine.topology.nr_cpus();
         let trace = sink.map(|sink| {
             Rc::new(Namer { os: RefCell::new(None), sink: RefCell::new(sink), curr: RefCell::new(vec![None; cpus]) })
@@ -470,6 +478,8 @@ impl<L: Policy> Host<L> {
             metrics,
             dispatches: self.engine.dispatches.get(),
             trace_hash: self.engine.trace_hash.get(),
+            guests: Vec::new(),
+            kvm: [0; Kvm::COUNT],
         }
     }
 }

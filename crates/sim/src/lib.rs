@@ -1,7 +1,9 @@
 //! The engine: virtual time, cache lines, interrupts, ledger, and a small kernel over it.
 pub mod crew;
 pub mod engine;
+pub mod guest;
 pub mod host;
+pub mod kvm;
 pub mod lines;
 pub mod os;
 pub mod program;

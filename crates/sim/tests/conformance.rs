@@ -7,6 +7,7 @@
 use contend_machine::Machine;
 use contend_platform::{Account, CpuId, Time};
 use contend_sched::features::Preset;
+use contend_sim::guest::Guests;
 use contend_sim::host::{EventSink, Limits, Outcome, RunResult, Setup, Who, simulate};
 use contend_sim::program::{Cx, ObjectKind, Op, Program, TaskSpec, Workload};
 use fixedbitset::FixedBitSet;
@@ -188,7 +189,7 @@ fn run(preset: &Preset, machine: &str, tasks: usize, seed: u64, barging: bool) -
     let cpus = machine.topology.nr_cpus();
     let workload = workload(cpus, tasks, seed, barging, &rules);
     let limits = Limits { horizon: 60_000_000_000, ..Limits::default() };
-    let setup = Setup { machine, features: preset.features.clone(), workload, seed, limits };
+    let setup = Setup { machine, features: preset.features.clone(), workload, seed, limits, guests: Guests::default() };
     let sink = Box::new(Checker(Rc::clone(&rules)));
     let result = simulate(preset.policy, setup, Some(sink), &mut |_| true).expect("stacks");
     let rules = Rc::try_unwrap(rules).unwrap_or_else(|_| panic!("the sink is gone")).into_inner();

@@ -9,6 +9,7 @@ mod common;
 use common::{MS, hog, machine, preset, run_on};
 use contend_platform::{Account, CpuId, Time};
 use contend_sched::features::{Balance, Preset};
+use contend_sim::guest::Guests;
 use contend_sim::host::{EventSink, Limits, Outcome, Setup, Who, simulate};
 use contend_sim::program::Workload;
 use std::cell::RefCell;
@@ -89,7 +90,8 @@ fn check(p: &Preset, m: &str, hogs: usize) {
     }
     let watch = Rc::new(RefCell::new(Watch { cpus, ..Watch::default() }));
     let limits = Limits { horizon: 60_000 * MS, ..Limits::default() };
-    let setup = Setup { machine, features: p.features.clone(), workload: w, seed: 1, limits };
+    let setup =
+        Setup { machine, features: p.features.clone(), workload: w, seed: 1, limits, guests: Guests::default() };
     let r = simulate(p.policy, setup, Some(Box::new(Sink(Rc::clone(&watch)))), &mut |_| true).expect("stacks");
     assert_eq!(r.outcome, Outcome::Finished, "{} on {m}", p.name);
     let delay = 20 * 4 * MS + 4 * (2 * cpus as u64 * MS);

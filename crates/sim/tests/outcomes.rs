@@ -6,6 +6,7 @@ use common::{MS, cpus, hog, machine, preset, run_on, script, task};
 use contend_platform::{TaskId, Time};
 use contend_sched::features::Features;
 use contend_sched::policy::{Dequeue, Enqueue, Pick, Policy, Put};
+use contend_sim::guest::Guests;
 use contend_sim::host::{Limits, Outcome, RunResult, Setup, simulate, simulate_with};
 use contend_sim::program::{ObjectKind, Op, TaskSpec, Workload};
 use std::collections::VecDeque;
@@ -84,7 +85,8 @@ fn stall_names_the_starved_task() {
     }
     let limits = Limits { horizon: 60_000 * MS, stall: 1000 * MS, ..Limits::default() };
     let p = preset("fifo");
-    let setup = Setup { machine: machine("2c"), features: p.features, workload: w, seed: 1, limits };
+    let setup =
+        Setup { machine: machine("2c"), features: p.features, workload: w, seed: 1, limits, guests: Guests::default() };
     let r = simulate(p.policy, setup, None, &mut |_| true).expect("stacks");
     check(&r, "stall", "starved (task 1) has been runnable since 0 ms and does not run");
     assert!(r.virtual_ns <= 1400 * MS, "found at {} ms", r.virtual_ns / MS);
@@ -108,7 +110,14 @@ fn interrupted() {
     let mut w = Workload::default();
     w.task(task("sleepless", |cx| if cx.now % 2 == 0 { Op::Run(999) } else { Op::Sleep(1001) }));
     let p = preset("linux-6.18");
-    let setup = Setup { machine: machine("2c"), features: p.features, workload: w, seed: 1, limits: Limits::default() };
+    let setup = Setup {
+        machine: machine("2c"),
+        features: p.features,
+        workload: w,
+        seed: 1,
+        limits: Limits::default(),
+        guests: Guests::default(),
+    };
     let mut looks = 0;
     let r = simulate(p.policy, setup, None, &mut |status| {
         assert_eq!(status.alive, 1);
@@ -201,7 +210,14 @@ fn policy_errors() {
         w.task(hog("b", 5 * MS));
         w.task(hog("c", 5 * MS));
         let limits = Limits { horizon: 60_000 * MS, ..Limits::default() };
-        let setup = Setup { machine: machine("1c"), features: Features::default(), workload: w, seed: 1, limits };
+        let setup = Setup {
+            machine: machine("1c"),
+            features: Features::default(),
+            workload: w,
+            seed: 1,
+            limits,
+            guests: Guests::default(),
+        };
         simulate_with(Buggy(wrong), setup, None, &mut |_| true).expect("stacks")
     };
     check(&run(Wrong::Nobody), "policy-error", "pick_next on cpu0 named task4711, which does not exist");
@@ -264,7 +280,14 @@ fn a_policy_that_names_a_sleeper() {
     w.task(script("a", vec![Op::Run(100_000), Op::Sleep(50 * MS)]));
     w.task(hog("b", 5 * MS));
     let limits = Limits { horizon: 60_000 * MS, ..Limits::default() };
-    let setup = Setup { machine: machine("1c"), features: Features::default(), workload: w, seed: 1, limits };
+    let setup = Setup {
+        machine: machine("1c"),
+        features: Features::default(),
+        workload: w,
+        seed: 1,
+        limits,
+        guests: Guests::default(),
+    };
     let r = simulate_with(Stubborn(Buggy(Wrong::Unfair)), setup, None, &mut |_| true).expect("stacks");
     check(
         &r,

@@ -1,6 +1,7 @@
 //! Measure a workload: `rate MACHINE PRESET KIND [KEY=VALUE]...` prints rates per second of this process's CPU time.
 use contend_machine::Machine;
 use contend_sched::features::Preset;
+use contend_sim::guest::Guests;
 use contend_sim::host::{Limits, Setup, simulate};
 use contend_workload::WorkloadSpec;
 
@@ -27,7 +28,14 @@ fn main() {
         println!("{r}");
     }
     let t1 = cpu_s();
-    let setup = Setup { machine, features: preset.features, workload, seed: 1, limits: Limits::default() };
+    let setup = Setup {
+        machine,
+        features: preset.features,
+        workload,
+        seed: 1,
+        limits: Limits::default(),
+        guests: Guests::default(),
+    };
     let r = simulate(preset.policy, setup, None, &mut |_| true).expect("stacks");
     let cpu = cpu_s() - t1;
     println!(

@@ -7,6 +7,7 @@ use std::io::Read;
 use common::{run, spec, user_ns};
 use contend_machine::Machine;
 use contend_sched::features::Preset;
+use contend_sim::guest::Guests;
 use contend_sim::host::{Limits, Outcome, Setup, simulate};
 use contend_sim::program::Workload;
 use contend_workload::recording::{RecordingError, RecordingReport, RecordingSpec};
@@ -24,7 +25,14 @@ fn build(text: &str, spec: &RecordingSpec) -> Result<(Workload, RecordingReport)
 fn simulated(machine: &str, workload: Workload) -> contend_sim::host::RunResult {
     let p = Preset::find("linux-6.18").expect("a preset");
     let machine = Machine::load(machine).expect("a machine");
-    let setup = Setup { machine, features: p.features, workload, seed: 1, limits: Limits::default() };
+    let setup = Setup {
+        machine,
+        features: p.features,
+        workload,
+        seed: 1,
+        limits: Limits::default(),
+        guests: Guests::default(),
+    };
     simulate(p.policy, setup, None, &mut |_| true).expect("stacks")
 }
 

@@ -9,6 +9,7 @@ use common::{free, run_on, spec};
 use contend_machine::Machine;
 use contend_platform::Account;
 use contend_sched::features::Preset;
+use contend_sim::guest::Guests;
 use contend_sim::host::{Limits, RunResult, Setup, simulate};
 
 const BEFORE: &str = "linux-2.6.37";
@@ -135,7 +136,8 @@ fn contention_remains_where_placement_moves_the_task() {
         }
         let machine = Machine::load("4c").expect("a machine");
         let workload = spec("sembench", &sets).build(4, &|_| unreachable!()).expect("it fits");
-        let setup = Setup { machine, features, workload, seed: 1, limits: Limits::default() };
+        let setup =
+            Setup { machine, features, workload, seed: 1, limits: Limits::default(), guests: Guests::default() };
         simulate(p.policy, setup, None, &mut |_| true).expect("stacks")
     };
     let moved = |r: &RunResult| r.tasks.iter().map(|t| t.wake.nr_wakeups_migrate).sum::<u64>();

@@ -11,6 +11,7 @@ use contend_sched::kernel::{Kernel, SyscallEnd, Syscalls};
 use contend_sched::policy::cfs::Cfs;
 use contend_sched::task::state;
 use contend_sim::engine::{Engine, EngineCounts, Stop};
+use contend_sim::guest::Guests;
 use contend_sim::host::{EventSink, Limits, RunResult, Setup, Who, simulate};
 use contend_sim::program::{Cx, Op, Program, TaskSpec, Workload};
 use contend_sim::world::Sim;
@@ -72,7 +73,13 @@ pub fn run_with(
     sink: Option<Box<dyn EventSink>>,
 ) -> RunResult {
     let limits = Limits { horizon, ..Limits::default() };
-    simulate(policy, Setup { machine, features, workload, seed: 1, limits }, sink, &mut |_| true).expect("stacks")
+    simulate(
+        policy,
+        Setup { machine, features, workload, seed: 1, limits, guests: Guests::default() },
+        sink,
+        &mut |_| true,
+    )
+    .expect("stacks")
 }
 
 /// A machine by name.

@@ -4,6 +4,7 @@ use crate::common::{MS, preset};
 use crate::{alike, run, run_beside};
 use contend_locks::{MakeLock, RawLock, Ticket};
 use contend_platform::{CpuId, Ordering, Platform};
+use contend_sim::guest::Guests;
 use contend_sim::host::{Limits, Outcome, Setup, simulate};
 use contend_sim::program::{Op, Workload};
 use contend_sim::thread::{Thread, ThreadSpec};
@@ -161,7 +162,14 @@ fn a_caller_who_stops_the_run_frees_everything() {
     let p = preset("linux-6.18");
     let workload = Workload { threads: Some(Box::new(make)), ..Workload::default() };
     let limits = Limits::default();
-    let setup = Setup { machine: crate::machine("4c"), features: p.features, workload, seed: 1, limits };
+    let setup = Setup {
+        machine: crate::machine("4c"),
+        features: p.features,
+        workload,
+        seed: 1,
+        limits,
+        guests: Guests::default(),
+    };
     let mut looks = 0;
     let r = simulate(p.policy, setup, None, &mut |_| {
         looks += 1;

@@ -4,6 +4,7 @@ use crate::common::{MS, preset};
 use crate::{booked, machine};
 use contend_locks::{MakeLock, Mcs, RawLock};
 use contend_platform::{Account, CpuId, Ordering, Platform};
+use contend_sim::guest::Guests;
 use contend_sim::host::{Limits, RunResult, Setup, simulate};
 use contend_sim::program::{ObjectKind, Op, Workload};
 use contend_sim::thread::{Thread, ThreadSpec};
@@ -77,7 +78,8 @@ fn mix(on: &str, policy: &str, plans: Vec<Vec<Step>>) -> RunResult {
         plans.into_iter().enumerate().map(thread).collect()
     }));
     let limits = Limits { horizon: 60_000 * MS, ..Limits::default() };
-    let setup = Setup { machine: machine(on), features: p.features, workload, seed: 1, limits };
+    let setup =
+        Setup { machine: machine(on), features: p.features, workload, seed: 1, limits, guests: Guests::default() };
     simulate(p.policy, setup, None, &mut |_| true).expect("stacks")
 }
 

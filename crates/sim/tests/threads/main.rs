@@ -13,6 +13,7 @@ mod time;
 
 use common::{machine, preset};
 use contend_platform::{Account, Nanos};
+use contend_sim::guest::Guests;
 use contend_sim::host::{Limits, Outcome, RunResult, Setup, simulate};
 use contend_sim::program::{TaskSpec, Workload};
 use contend_sim::thread::{Thread, ThreadSpec};
@@ -28,7 +29,8 @@ fn run_beside(
     let mut workload = Workload { threads: Some(Box::new(make)), ..Workload::default() };
     programs.into_iter().for_each(|t| workload.task(t));
     let limits = Limits { horizon, ..Limits::default() };
-    let setup = Setup { machine: machine(on), features: p.features, workload, seed: 1, limits };
+    let setup =
+        Setup { machine: machine(on), features: p.features, workload, seed: 1, limits, guests: Guests::default() };
     let r = simulate(p.policy, setup, None, &mut |_| true).expect("stacks");
     for cpu in &r.cpus {
         assert_eq!(cpu.ledger.iter().sum::<u64>(), r.virtual_ns, "each CPU's time is booked once");

@@ -4,6 +4,7 @@
 use contend_machine::{Machine, Unit};
 use contend_platform::Account;
 use contend_sched::features::Preset;
+use contend_sim::guest::Guests;
 use contend_sim::host::{Limits, Outcome, RunResult, Setup, simulate};
 use contend_workload::WorkloadSpec;
 
@@ -39,7 +40,8 @@ pub fn run_on(machine: Machine, preset: &str, spec: &WorkloadSpec, seed: u64) ->
     let p = Preset::find(preset).expect("a preset");
     let cpus = machine.topology.nr_cpus();
     let workload = spec.build(cpus, &|f| std::fs::read(f)).unwrap_or_else(|e| panic!("{e}"));
-    let setup = Setup { machine, features: p.features, workload, seed, limits: Limits::default() };
+    let setup =
+        Setup { machine, features: p.features, workload, seed, limits: Limits::default(), guests: Guests::default() };
     let r = simulate(p.policy, setup, None, &mut |_| true).expect("stacks");
     assert!(matches!(r.outcome, Outcome::Finished | Outcome::Horizon), "{:?}", r.outcome);
     assert_eq!(r.ledger().iter().sum::<u64>(), cpus as u64 * r.virtual_ns, "the ledger adds up");
