@@ -24,7 +24,7 @@ MECHANISMS = {
     "interrupt": "interrupt entry and exit, ticks and timers; wake-ups of other CPUs by interrupt "
     "(features wake_path, idle_polling)",
     "rq_lock_wait": "waiting for run-queue locks: wake-ups, switches and balancing of several CPUs meet there "
-    "(features wake_path, rq_lock)",
+    "(features wake_path, spinlock)",
     "spin_lock_wait": "waiting for the kernel's other spinlocks: pipes, sockets, futex buckets",
     "on_cpu_wait": "wakers waiting until the wakee's old CPU has switched away from it (feature wake_path)",
     "user_spin_wait": "threads spinning in user mode at locks of their own, whose holder or next owner may lack a CPU",

@@ -106,6 +106,17 @@ impl<T> core::ops::Deref for Padded<T> {
     }
 }
 
+/// Where a CPU stands with a spinlock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SpinlockPhase {
+    /// It found the lock taken, and begins to wait.
+    Wait,
+    /// It has the lock: after [`SpinlockPhase::Wait`], or at once.
+    Held,
+    /// It has it still, and is about to release it.
+    Released,
+}
+
 /// What a shared-memory algorithm may do. A value of the type is one CPU's handle on its world.
 pub trait Platform {
     /// A shared 64-bit word.
@@ -207,6 +218,12 @@ pub trait Platform {
     #[inline]
     fn lock_clock(&self) -> Time {
         0
+    }
+    /// The calling CPU and a kernel's spinlock, by its number there: reported by kernels, not by the locks themselves. A
+    /// world in which CPUs can be taken away so knows which lock one held or waited for. Nothing happens elsewhere.
+    #[inline]
+    fn spinlock(&self, lock: u32, phase: SpinlockPhase) {
+        let _ = (lock, phase);
     }
     /// Something that a checker wants to know. Nothing happens elsewhere.
     #[inline]

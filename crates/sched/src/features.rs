@@ -67,12 +67,40 @@ words! {
 }
 
 words! {
-    /// Algorithm of the run-queue locks.
-    RqLockKind {
+    /// Algorithm of the kernel's spinlocks. The paravirtual ones are for guests: their waiters halt.
+    SpinlockKind {
         /// Ticket lock (2.6.25 to 4.1).
         Ticket = "ticket",
         /// Queued spinlock with a pending bit: waiters spin on their own line (4.2 to today).
         Queued = "queued",
+        /// Test and set, whoever comes first (guests without paravirtual locks, 4.2 to today).
+        UnfairByte = "unfair-byte",
+        /// Paravirtual ticket lock (3.12 to 4.1).
+        PvTicket = "pv-ticket",
+        /// Paravirtual queued spinlock of 4.2.
+        PvQueued = "pv-queued",
+        /// 4.2 and part 1 of the series of 2015: a halted head is kicked when the lock is released.
+        PvQueuedUnlockKick = "pv-queued-unlock-kick",
+        /// 4.2 and part 2: an unlock also kicks halted waiters behind the head.
+        PvQueuedKickAhead = "pv-queued-kick-ahead",
+        /// 4.2 and part 3: a waiter whose predecessor halts does so at once.
+        PvQueuedWaitEarly = "pv-queued-wait-early",
+        /// 4.2 and part 5: the first waiter waits on the lock's word.
+        PvQueuedPending = "pv-queued-pending",
+        /// 4.2 and parts 1 and 2.
+        PvQueued2015To2 = "pv-queued-2015-1-2",
+        /// 4.2 and parts 1 to 3.
+        PvQueued2015To3 = "pv-queued-2015-1-3",
+        /// 4.2 and all parts of the series.
+        PvQueued2015 = "pv-queued-2015",
+        /// Queued lock whose waiters steal (posted with that series).
+        UnfairQueued = "unfair-queued",
+        /// Paravirtual queued spinlock with one attempt to steal (4.5 to today).
+        Hybrid = "hybrid",
+        /// Queue of nodes, without a word for the first waiter.
+        Mcs = "mcs",
+        /// This project's own: bounded stealing before a queue.
+        Adaptive = "adaptive",
     }
 }
 
@@ -84,8 +112,8 @@ switches! {
         wake_path: WakePath = WakePath::Ttwu60,
         /// An idle CPU watches its need-resched flag: setting it replaces the interrupt (3.16).
         idle_polling: bool = true,
-        /// Algorithm of the run-queue locks.
-        rq_lock: RqLockKind = RqLockKind::Queued,
+        /// Algorithm of the kernel's spinlocks, run-queue locks included.
+        spinlock: SpinlockKind = SpinlockKind::Queued,
 
         // ---- where a wakee goes ----
         /// Which of waker's and wakee's CPU the idle search starts from.
@@ -237,7 +265,7 @@ impl Preset {
         let v2_6_37 = Features {
             wake_path: WakePath::RemoteLock,
             idle_polling: false,
-            rq_lock: RqLockKind::Ticket,
+            spinlock: SpinlockKind::Ticket,
             wake_affine: WakeAffine::V3_6,
             wake_affine_prev_idle: false,
             wake_wide: false,
@@ -259,7 +287,7 @@ impl Preset {
         };
         let v5_2 = Features {
             idle_polling: true,
-            rq_lock: RqLockKind::Queued,
+            spinlock: SpinlockKind::Queued,
             wake_affine: WakeAffine::V5_2,
             wake_wide: true,
             recent_used_cpu: true,

@@ -120,7 +120,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
     pub fn new(p: &P, topo: Topology, features: Features, policy: L, tick_ns: Nanos) -> Self {
         let n = topo.nr_cpus();
         let domains = Domains::new(&topo);
-        let locks = LockFactory::new(p, n, features.rq_lock);
+        let locks = LockFactory::new(p, n, features.spinlock);
         let rqs = (0..n).map(|c| Rq::new(p, &locks, &policy, domains.of(CpuId(c as u16)).len())).collect();
         let llcs = (0..topo.nr_llcs())
             .map(|l| Llc {
