@@ -34,8 +34,8 @@ use toml::de::DeValue;
 use value::{Bad, shown};
 
 use crate::programs::{
-    Daemons, Dbench, Hackbench, Hogs, LockLoop, Mmc, Oltp, OltpDedicated, Periodic, PingPong, Schbench, Sembench,
-    Tbench, Uperf,
+    Daemons, Dbench, Hackbench, Hogs, KernelBuild, LockLoop, Mmc, Oltp, OltpDedicated, Periodic, PingPong, Schbench,
+    Sembench, Tbench, Uperf,
 };
 use crate::recording::{RecordingReport, RecordingSpec};
 
@@ -178,6 +178,7 @@ kinds! {
     Dbench(Dbench),
     Oltp(Oltp),
     OltpDedicated(OltpDedicated),
+    KernelBuild(KernelBuild),
     RtApp(RtAppFile),
     Recording(RecordingSpec)
 }
@@ -371,6 +372,7 @@ impl WorkloadSpec {
             WorkloadSpec::Dbench(s) => s.tasks(),
             WorkloadSpec::Oltp(s) => s.tasks(),
             WorkloadSpec::OltpDedicated(s) => s.tasks(),
+            WorkloadSpec::KernelBuild(s) => s.tasks(),
             WorkloadSpec::RtApp(_) | WorkloadSpec::Recording(_) => 0,
             WorkloadSpec::Mix(m) => m.parts.iter().map(Self::tasks).sum(),
         }
@@ -476,6 +478,7 @@ impl WorkloadSpec {
             WorkloadSpec::Dbench(s) => s.build(w, nr_cpus),
             WorkloadSpec::Oltp(s) => s.build(w, nr_cpus),
             WorkloadSpec::OltpDedicated(s) => s.build(w, nr_cpus),
+            WorkloadSpec::KernelBuild(s) => s.build(w, nr_cpus),
             WorkloadSpec::RtApp(s) => {
                 let text = String::from_utf8_lossy(&bytes(&s.file)?).into_owned();
                 *w = crate::rtapp::parse(&text, &s.file)?.workload(nr_cpus)?;

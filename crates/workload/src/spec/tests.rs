@@ -27,7 +27,7 @@ fn every_message() {
     assert!(said.starts_with("workload.kind: missing; write kind = one of hackbench, schbench"), "{said}");
     let t = "[workload]\nkind = \"hackbenhc\"";
     let kinds = "hackbench, schbench, sembench, ping-pong, periodic, mmc, lock-loop, hogs, daemons, uperf, tbench, dbench, oltp, \
-                 oltp-dedicated, rt-app, recording, mix";
+                 oltp-dedicated, kernel-build, rt-app, recording, mix";
     let message = format!("workload.kind: found \"hackbenhc\"; should be one of {kinds}; did you mean hackbench?");
     says(t, &message, "\"hackbenhc\"");
     let t = "[workload]\nkind = \"hackbench\"\ngruops = 3";
@@ -63,6 +63,10 @@ fn every_message() {
     says(t, "workload.lock_ns: found -1; should be a whole number from 0 to 1,000,000", "-1");
     let t = "[workload]\nkind = \"oltp-dedicated\"\nusers = 1.5";
     says(t, "workload.users: found 1.5; should be a whole number from 1 to 100,000", "1.5");
+    let t = "[workload]\nkind = \"kernel-build\"\nprocesses = 2";
+    says(t, "workload.processes: found 2; should be a whole number from 3 to 64", "2");
+    let t = "[workload]\nkind = \"kernel-build\"\njob = 2";
+    says(t, "workload.job: unknown key; did you mean jobs?", "job");
     let (said, _) = error("[workload]\nkind = \"recording\"");
     assert_eq!(said, "workload.file: missing; write file = \"PATH\"");
     let t = "[workload]\nkind = \"mix\"\nparts = [{ kind = \"hogs\" }, { kind = \"hogs\", tasks = 0 }]";

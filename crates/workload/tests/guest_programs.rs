@@ -1,0 +1,77 @@
+//! The programs that are meant for guests, on bare hosts: what they count is what they should do.
+
+mod common;
+
+use common::{run, spec, user_ns};
+use contend_sim::host::{Outcome, RunResult};
+
+fn lock(r: &RunResult, name: &str) -> u64 {
+    r.locks.iter().find(|l| l.name == name).unwrap_or_else(|| panic!("no lock {name}")).stats.acquisitions
+}
+
+#[test]
+fn a_kernel_build_compiles_all_units_and_links() {
+    for (jobs, preset) in [(1, "linux-3.6"), (3, "linux-5.2"), (8, "linux-6.18")] {
+        let jobs_text = jobs.to_string();
+        let sets = [
+            ("jobs", jobs_text.as_str()),
+            ("units", "40"),
+            ("compile_ms", "20"),
+            ("faults_per_unit", "1240"),
+            ("start_ms", "30"),
+            ("link_ms", "50"),
+            ("spread_pct", "0"),
+        ];
+        // Without SMT, so that work takes its nominal time.
+        let r = run("4n1c", preset, &spec("kernel-build", &sets));
+        assert_eq!(r.outcome, Outcome::Finished);
+        let count = |name| r.metrics.counts[name];
+        assert_eq!(count("units"), 40);
+        assert_eq!(r.metrics.latencies["unit"].histogram.len(), 40);
+        assert_eq!(r.tasks.len(), 1 + 40 * 11);
+        // A few faults and millionths are lost to rounding in each process.
+        let near = |n: u64, right: u64| n <= right && n * 1000 >= right * 990;
+        assert!(near(count("unit_millionths"), 40_000_000), "{}", count("unit_millionths"));
+        let faults = 40 * 1240 + 80 * 1240 / 20;
+        assert!(near(count("faults"), faults), "{} for {faults}", count("faults"));
+        // Bursts are half to one and a half of their mean; make's own work is 1 ms a unit.
+        let work = 1_000_000 * (40 * 21 + 80);
+        assert!(user_ns(&r).abs_diff(work) < work / 25, "{} for {work}", user_ns(&r));
+        // Each process forks, exits and is waited for; make waits for none. Each page comes and goes.
+        assert_eq!(lock(&r, "tasklist"), 40 * (11 + 11 + 10));
+        assert_eq!(lock(&r, "journal"), 40 * 8);
+        assert_eq!(lock(&r, "inodes"), 40 * 8);
+        let zone = lock(&r, "zone");
+        // What is not a whole list's worth is carried as one: two more for each of 442 processes at most.
+        assert!((2 * faults / 31..=2 * faults / 31 + 2 * 442).contains(&zone), "{zone} for {faults}");
+        // Serial parts take their time, and no more than `jobs` units go on at once.
+        assert!(r.virtual_ns > 80_000_000 + 40 * 20_000_000 / jobs.min(4), "{}", r.virtual_ns);
+    }
+}
+
+#[test]
+fn a_kernel_build_without_faults_files_or_children_to_speak_of_ends_as_well() {
+    let none = ["faults_per_unit", "opens_per_unit", "changes_per_unit", "make_us", "start_ms", "link_ms"];
+    let mut sets: Vec<(&str, &str)> = none.iter().map(|k| (*k, "0")).collect();
+    sets.extend([("units", "3"), ("processes", "3"), ("spread_pct", "100"), ("compile_ms", "1")]);
+    let r = run("2c", "linux-6.18", &spec("kernel-build", &sets));
+    assert_eq!((r.outcome.clone(), r.metrics.counts["units"], r.tasks.len()), (Outcome::Finished, 3, 10));
+}
+
+/// A slice makes units as fast as the whole build's parallel part does.
+#[test]
+fn a_slice_of_a_kernel_build_predicts_the_whole() {
+    let common = [("jobs", "4"), ("compile_ms", "40"), ("start_ms", "0"), ("link_ms", "0")];
+    let with = |more: &[(&'static str, &'static str)]| {
+        let sets: Vec<_> = common.iter().chain(more).copied().collect();
+        run("4n1c", "linux-5.2", &spec("kernel-build", &sets))
+    };
+    let whole = with(&[("units", "200")]);
+    let slice = with(&[("duration_ms", "1000")]);
+    assert_eq!(slice.outcome, Outcome::Horizon);
+    let predicted = 200e6 / slice.metrics.counts["unit_millionths"] as f64;
+    let ratio = predicted / (whole.virtual_ns as f64 / 1e9);
+    assert!((0.95..1.05).contains(&ratio), "{ratio}");
+    // At the start the units are at random points: the first ends long before a unit's time, and not all at once.
+    assert!(slice.metrics.counts["units"] > 60);
+}
