@@ -308,7 +308,7 @@ def derived(folder: Path) -> tuple[dict[str, float], list[Run]]:
     w = study.workloads[0]
     spy = Spy()
     before = fitting.Before(study.before_policy, study.before_set)
-    values, _, _ = fitting.derive(w, fitting.fit_rows(study, w), before, spy)
+    values, _, _ = fitting.derive([(w, r) for r in fitting.fit_rows(study, w)], before, spy)
     return values, spy.runs
 
 

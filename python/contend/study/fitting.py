@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from contend import _core
 from contend.study.load import load, number
-from contend.study.model import BEFORE, Parameter, Settings, Study, Workload
+from contend.study.model import Parameter, Settings, Study, Workload
 from contend.study.plan import Run, run_of
 from contend.study.simulate import Measured, simulate
 
@@ -48,10 +48,17 @@ class Simulate(Protocol):
 
 
 def fit_rows(study: Study, w: Workload) -> tuple[FitRow, ...]:
-    """The rows of `before` in `fit_x`; one that several tables repeat counts once."""
-    mine = (r for r in study.rows if (r.workload, r.machine, r.variant) == (w.name, w.machine, BEFORE))
-    rows = [FitRow(r.x, r.metric, r.published) for r in mine if r.x in w.fit_x and r.published is not None]
+    """The unpatched rows in `fit_x`; one that several tables repeat counts once."""
+    mine = (r for r in study.rows if w.is_fit(r, study.reference) and study.workload_of(r) == w)
+    rows = [FitRow(r.x, r.metric, r.published) for r in mine if r.published is not None]
     return tuple(dict.fromkeys(rows))
+
+
+def groups(study: Study) -> list[tuple[Workload, ...]]:
+    """The workloads that have fitted parameters: those of a [[fit]] together, the others each alone."""
+    fitted = [w for w in study.workloads if w.fitted]
+    names = dict.fromkeys(w.fit or f"[{i}]" for i, w in enumerate(fitted))
+    return [tuple(w for i, w in enumerate(fitted) if (w.fit or f"[{i}]") == name) for name in names]
 
 
 @dataclass(frozen=True)
@@ -120,9 +127,10 @@ class _Scale:
 
 
 def derive(
-    w: Workload, rows: Sequence[FitRow], before: Before, run: Simulate
+    rows: Sequence[tuple[Workload, FitRow]], before: Before, run: Simulate
 ) -> tuple[dict[str, float], list[float | None], int]:
-    """The parameters that bring the simulated values closest to the rows; the values there; the runs it took.
+    """The parameters that bring the simulated values closest to the rows of their workloads; the values there;
+    the runs it took.
 
     Minimises the sum of squared logarithms of simulated over published, from the middle of each range: Brent's bounded
     method for one parameter, Nelder and Mead's for several. Deterministic, with a bounded number of evaluations.
@@ -131,7 +139,7 @@ def derive(
         from scipy import optimize
     except ImportError as e:
         raise _core.ContendError("contend fit needs scipy: pip install 'contend[fit]'") from e
-    scales = [_Scale(p) for p in w.fitted]
+    scales = [_Scale(p) for p in rows[0][0].fitted]
     study = _Unpatched(before.policy)
     runs = 0
 
@@ -141,15 +149,18 @@ def derive(
         parameters: Settings = {s.p.key: int(v) if s.p.whole else v for s, v in zip(scales, values, strict=True)}
         reads = {}
         asked: dict[Run, set[str]] = {}
-        for row in rows:
+        for i, (w, row) in enumerate(rows):
             metric = w.metric(row.metric)
             assert metric is not None
             made = run_of(study, w, row.x, before.set, seed=SEED, quick=False, fitted=parameters)
-            reads[row] = (made, metric)
+            reads[i] = (made, metric)
             asked.setdefault(made, set()).add(metric.expression(row.x))
         measured = run(asked)
         runs += len(asked)
-        return tuple(m.value(measured[r].values[m.expression(row.x)], row.x) for row, (r, m) in reads.items())
+        return tuple(
+            m.value(measured[r].values[m.expression(row.x)], row.x)
+            for (r, m), (_, row) in zip(reads.values(), rows, strict=True)
+        )
 
     def at(u: Sequence[float]) -> tuple[float, ...]:
         return tuple(s.value(v) for s, v in zip(scales, u, strict=True))
@@ -158,7 +169,7 @@ def derive(
         found = simulated(at(u))
         if any(v is None or v <= 0 for v in found):
             return 1e6
-        return sum(math.log(v / row.value) ** 2 for v, row in zip(found, rows, strict=True) if v is not None)
+        return sum(math.log(v / row.value) ** 2 for v, (_, row) in zip(found, rows, strict=True) if v is not None)
 
     evaluations = EVALUATIONS_PER_PARAMETER * len(scales)
     if len(scales) == 1:
@@ -190,8 +201,8 @@ def fit(study: str | os.PathLike[str], *, progress: Progress | None = None) -> F
     Raises ContendError, and KeyboardInterrupt on Ctrl-C.
     """
     loaded = load(study)
-    fitted = [w for w in loaded.workloads if w.fitted]
-    total = sum(EVALUATIONS_PER_PARAMETER * len(w.fitted) * len(fit_rows(loaded, w)) for w in fitted)
+    fitted = groups(loaded)
+    total = sum(EVALUATIONS_PER_PARAMETER * len(g[0].fitted) * len(fit_rows(loaded, w)) for g in fitted for w in g)
     done = 0
 
     def run(runs: dict[Run, set[str]]) -> dict[Run, Measured]:
@@ -204,15 +215,15 @@ def fit(study: str | os.PathLike[str], *, progress: Progress | None = None) -> F
 
     lines, rows = [], []
     before = Before(loaded.before_policy, loaded.before_set)
-    for w in fitted:
-        published = fit_rows(loaded, w)
-        values, simulated, _ = derive(w, published, before, run)
-        for p in w.fitted:
+    for group in fitted:
+        published = [(w, row) for w in group for row in fit_rows(loaded, w)]
+        values, simulated, _ = derive(published, before, run)
+        for p in group[0].fitted:
             value = values[p.key]
             lines.append(
                 {
-                    "workload": w.name,
-                    "machine": w.machine,
+                    "workload": ", ".join(dict.fromkeys(w.name for w in group)),
+                    "machine": ", ".join(dict.fromkeys(w.machine for w in group)),
                     "key": p.key,
                     "value": number(p.value),
                     "derived": value,
@@ -227,6 +238,6 @@ def fit(study: str | os.PathLike[str], *, progress: Progress | None = None) -> F
                 "workload": w.name, "machine": w.machine, "x": number(r.x), "metric": r.metric, "published": r.value,
                 "simulated": s,
             }
-            for r, s in zip(published, simulated, strict=True)
+            for (w, r), s in zip(published, simulated, strict=True)
         ]  # fmt: skip
     return Fit(loaded.name, lines, rows, done)

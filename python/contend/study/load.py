@@ -9,7 +9,7 @@ import json
 import math
 import os
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -126,39 +126,68 @@ def load(study: str | os.PathLike[str]) -> Study:
     policy = before.take("policy", str)
     _known(before, "policy", policy, [p["name"] for p in _listed("presets")], "`contend list presets` lists them")
     before_set = _features(before.sub("set"), policy)
+    reference = before.take("variant", str, BEFORE)
     before.done()
-    switches = {}
-    for key, features in top.take("switch", dict).items():
-        if not isinstance(features, dict):
-            raise top.wrong("switch", features, "tables [switch.NAME]")
-        switches[key] = _features(Section(file, text, features, ("switch", key)), policy)
-        if not switches[key]:
-            raise StudyInvalid(f"{top.at('switch')}.{key}: empty; should set what the patch changes")
-    if not switches:
-        raise StudyInvalid(f"{top.at('switch')}: empty; should have a table [switch.NAME]")
+    by_variant = "variant" in top.table
+    kind = "variant" if by_variant else "switch"
+    switches = _switches(top, kind, policy, reference)
     files = [
         f
         for f in (folder / "published.csv", folder / "upstream.csv")
         if f.name != "upstream.csv" or f.exists() or f.is_symlink()
     ]
-    tables = [read_rows(f, name) for f in files]
+    variants = (reference, *(switches if by_variant else (AFTER, CHANGE)))
+    tables = [read_rows(f, name, variants) for f in files]
     rows = tuple(row for rows in tables for row in rows)
     sections = top.subs("workload")
-    workloads = tuple(_workload(s, folder, rows) for s in sections)
+    groups = {s.take("name", str): s for s in top.subs("fit")}
+    shared = {name: _parameters(s.sub("fitted", needed=True)) for name, s in groups.items()}
+    for s in groups.values():
+        s.done()
+    workloads = tuple(_workload(s, folder, rows, reference, shared) for s in sections)
     for i, w in enumerate(workloads):
-        if any((v.name, v.machine) == (w.name, w.machine) for v in workloads[:i]):
+        if any((v.name, v.machine, v.table) == (w.name, w.machine, w.table) for v in workloads[:i]):
             raise sections[i].wrong("name", w.name, "a workload that stands here once for each machine")
+    for name_of, s in groups.items():
+        _enough(s, [r for r in rows for w in workloads if w.fit == name_of and _stands(w, r, workloads)
+                    and w.is_fit(r, reference)], shared[name_of])  # fmt: skip
     for key, changed in switches.items():
-        _try_switch(Section(file, text, {}, ("switch", key)), workloads, policy, {**before_set, **changed})
+        _try_switch(Section(file, text, {}, (kind, key)), workloads, policy, {**before_set, **changed})
     assumptions = tuple(_assumption(s, workloads) for s in top.subs("assumption"))
     beyond = tuple(_beyond(s, folder, workloads) for s in top.subs("beyond"))
     top.done()
     loaded = Study(
-        name, folder, title, source, seeds, draws, policy, before_set, switches, workloads, assumptions, beyond, rows
-    )
+        name, folder, title, source, seeds, draws, policy, before_set, switches, workloads, assumptions, beyond, rows,
+        reference, by_variant,
+    )  # fmt: skip
     for part, of in zip(tables, files, strict=True):
         _check_rows(loaded, part, of, file)
     return loaded
+
+
+def _switches(top: Section, kind: str, policy: str, reference: str) -> dict[str, Settings]:
+    """`[switch.NAME]` or `[variant.NAME]`."""
+    switches = {}
+    for key, features in top.take(kind, dict).items():
+        if not isinstance(features, dict):
+            raise top.wrong(kind, features, f"tables [{kind}.NAME]")
+        switches[key] = _features(Section(top.file, top.text, features, (kind, key)), policy)
+        if not switches[key]:
+            raise StudyInvalid(f"{top.at(kind)}.{key}: empty; should set what the patch changes")
+        if kind == "variant" and key == reference:
+            raise StudyInvalid(f"{top.at(kind)}.{key}: is the unpatched system, which [before] sets")
+    if not switches:
+        raise StudyInvalid(f"{top.at(kind)}: empty; should have a table [{kind}.NAME]")
+    return switches
+
+
+def _stands(w: Workload, row: Row, workloads: tuple[Workload, ...]) -> bool:
+    """Does the workload stand for the row, and none that names the row's table?"""
+    if (w.name, w.machine) != (row.workload, row.machine) or w.table not in (None, row.table):
+        return False
+    return w.table is not None or not any(
+        (v.name, v.machine, v.table) == (w.name, w.machine, row.table) for v in workloads
+    )
 
 
 def _text(file: Path) -> str:
@@ -188,9 +217,13 @@ def _features(section: Section | None, policy: str) -> Settings:
     """A table of features, and of nothing else."""
     if section is None:
         return {}
-    known = [f["name"] for f in _listed("features", policy)]
+    features = [f["name"] for f in _listed("features", policy)]
     out: Settings = {}
     for key in list(section.table):
+        # `guest.KEY` is a feature of every guest's kernel, `kvm.KEY` one of the hypervisor.
+        of, _, _ = key.rpartition(".")
+        known = [f"kvm.{f['name']}" for f in _listed("kvm")] if of == "kvm" else features
+        known = [f"guest.{f}" for f in known] if of == "guest" else known
         if key not in known:
             raise StudyInvalid(
                 f"{section.at(key)}: unknown feature; {close(key, known, '`contend list features` lists them')}"
@@ -256,60 +289,86 @@ def _metric(section: Section) -> Metric:
             return Metric("reduction", read)
 
 
-def _scenario(section: Section, folder: Path) -> Path:
-    name = section.take("scenario", str)
+def _scenario(section: Section, folder: Path, key: str = "scenario") -> Path:
+    name = section.take(key, str)
     file = folder / str(name)
     if not _is_file(file):
-        raise StudyInvalid(f"{section.at('scenario')}: {file}: no such file")
+        raise StudyInvalid(f"{section.at(key)}: {file}: no such file")
     return file
 
 
-def _fit(section: Section, mine: list[Row]) -> tuple[tuple[float, ...], tuple[Parameter, ...]]:
-    """`fit_x` and `fitted`: which rows were fitted to, and what."""
+def _fit(
+    section: Section, mine: list[Row], reference: str, shared: tuple[Parameter, ...] | None
+) -> tuple[tuple[float, ...], tuple[str, ...], tuple[Parameter, ...]]:
+    """`fit_x`, `fit_metrics` and `fitted`: which rows were fitted to, and what."""
     fit_x = section.take("fit_x", list, [], "a list of values of x")
-    published = {r.x for r in mine if r.variant == BEFORE}
+    published = {r.x for r in mine if r.variant == reference}
     for value in fit_x:
         if isinstance(value, bool) or not isinstance(value, (int, float)) or value not in published:
             shown = ", ".join(f"{p:g}" for p in sorted(published)) or "no row: nothing can be fitted"
-            raise section.wrong("fit_x", value, f"x of a row of `before`: {shown}")
+            raise section.wrong("fit_x", value, f"x of a row of `{reference}`: {shown}")
     if len(set(fit_x)) != len(fit_x):
         raise section.wrong("fit_x", fit_x, "each value once")
+    metrics = section.take("fit_metrics", list, [], "a list of metrics")
+    for metric in metrics:
+        _known(section, "fit_metrics", str(metric), {r.metric for r in mine}, "the name of a metric in published.csv")
     fitted = section.sub("fitted")
-    parameters = tuple(_parameter(fitted, key) for key in list(fitted.table)) if fitted else ()
-    if parameters and not fit_x:
+    parameters = _parameters(fitted) if shared is None else shared
+    if shared is not None and fitted is not None:
+        raise StudyInvalid(f"{section.at('fitted')}: should not be given beside `fit`")
+    if parameters and not fit_x and shared is None:
         raise StudyInvalid(f"{section.at('fit_x')}: missing; should list the rows of `before` that it was fitted to")
     if fit_x and not parameters:
         raise section.wrong("fit_x", fit_x, "left out: no parameter is fitted ([workload.fitted])")
-    if parameters and len(parameters) >= len(fit_x):
-        found = f"{len(fit_x)} rows for {len(parameters)} parameters"
+    if shared is None and parameters:
+        # Rows that several tables repeat count once.
+        fit = {(r.x, r.metric) for r in mine
+               if r.variant == reference and r.x in fit_x and r.metric in (metrics or (r.metric,))}  # fmt: skip
+        _enough(section, list(fit), parameters)
+    return tuple(map(float, fit_x)), tuple(metrics), parameters
+
+
+def _enough(section: Section, rows: Sequence[object], parameters: tuple[Parameter, ...]) -> None:
+    if len(parameters) >= len(rows):
+        found = f"{len(rows)} rows for {len(parameters)} parameters"
         raise StudyInvalid(f"{section.at('fit_x')}: found {found}; should be more rows than parameters")
-    return tuple(map(float, fit_x)), parameters
 
 
-def _workload(section: Section, folder: Path, rows: tuple[Row, ...]) -> Workload:
-    name, machine = section.take("name", str), section.take("machine", str)
-    mine = [r for r in rows if (r.workload, r.machine) == (name, machine)]
+def _parameters(fitted: Section | None) -> tuple[Parameter, ...]:
+    return tuple(_parameter(fitted, key) for key in list(fitted.table)) if fitted else ()
+
+
+def _workload(
+    section: Section, folder: Path, rows: tuple[Row, ...], reference: str,
+    groups: dict[str, tuple[Parameter, ...]],
+) -> Workload:  # fmt: skip
+    name, machine, table = section.take("name", str), section.take("machine", str), section.take("table", str, None)
+    mine = [r for r in rows if (r.workload, r.machine) == (name, machine) and table in (None, r.table)]
     if not mine:
         known = sorted({f"{r.workload} on {r.machine}" for r in rows})
         right = close(f"{name} on {machine}", known, f"published.csv has {'; '.join(known)}")
         raise StudyInvalid(f"{section.at('name')}: published.csv has no row of {name} on {machine}; {right}")
-    scenario = _scenario(section, folder)
+    at_x = _scenario_at(section, folder, {r.x for r in mine})
+    scenario = at_x[0][1] if at_x else _scenario(section, folder)
     x = section.take("x", str, None)
+    group = section.take("fit", str, None)
+    if group is not None:
+        _known(section, "fit", group, groups, "should be the name of a [[fit]]")
     metrics = _metrics(section)
     for m in metrics:
         _known(section, "metrics", m, ["", *(r.metric for r in mine)], "the name of a metric in published.csv")
     slice_ms = float(section.number("slice_ms", SLICE_MS, above=0, most=SLICE_MS_MAX))
     quick_ms = float(section.number("quick_slice_ms", slice_ms, above=0, most=SLICE_MS_MAX))
     warmup_ms = float(section.number("warmup_ms", 0, least=0, most=SLICE_MS_MAX))
-    fit_x, parameters = _fit(section, mine)
+    fit_x, fit_metrics, parameters = _fit(section, mine, reference, None if group is None else groups[group])
     if parameters and any(m.form not in ("value", "time", "percentile") for m in metrics.values()):
         raise StudyInvalid(f"{section.at('metric')}: only a rate, a time, a value or a latency can be fitted")
     settings = _settings(section.sub("set"))
     _check_settings(section, x, settings, [p.key for p in parameters])
     section.done()
     done = Workload(
-        name, machine, scenario, x, metrics, slice_ms, quick_ms, warmup_ms, fit_x, parameters,
-        settings, _line(section),
+        name, machine, scenario, x, metrics, slice_ms, quick_ms, warmup_ms, fit_x, fit_metrics, parameters,
+        settings, _line(section), table, at_x, group,
     )  # fmt: skip
     _try(section, "scenario", done)
     for p in parameters:
@@ -318,6 +377,23 @@ def _workload(section: Section, folder: Path, rows: tuple[Row, ...]) -> Workload
         for value in sorted({r.x for r in mine}):
             _try(section, "x", done, {x: number(value)})
     return done
+
+
+def _scenario_at(section: Section, folder: Path, xs: set[float]) -> tuple[tuple[float, Path], ...]:
+    """`scenarios`: a scenario for each x, where more than one key depends on it."""
+    table = section.sub("scenarios")
+    if table is None:
+        return ()
+    found = {}
+    for key in list(table.table):
+        if not key.replace(".", "", 1).isdigit() or float(key) not in xs:
+            shown = ", ".join(f"{x:g}" for x in sorted(xs))
+            raise StudyInvalid(f"{table.at(key)}: unknown key; should be x of a row: {shown}")
+        found[float(key)] = _scenario(table, folder, key)
+    absent = xs - set(found)
+    if absent:
+        raise StudyInvalid(f"{section.at('scenarios')}: missing {min(absent):g}; should have a scenario for each x")
+    return tuple(sorted(found.items()))
 
 
 def _check_settings(section: Section, x: str | None, settings: Settings, fitted: list[str]) -> None:
@@ -346,11 +422,12 @@ def _try(section: Section, key: str, w: Workload, settings: Settings | None = No
     from contend.run import text_of
 
     try:
-        _core.resolve(
-            path=w.scenario,
-            machine=w.machine,
-            set=[(k, text_of(v)) for k, v in {**w.set, **(settings or {})}.items()],
-        )
+        for path in dict.fromkeys([w.scenario, *(p for _, p in w.scenario_at)]):
+            _core.resolve(
+                path=path,
+                machine=w.machine,
+                set=[(k, text_of(v)) for k, v in {**w.set, **(settings or {})}.items()],
+            )
     except _core.ContendError as e:
         raise StudyInvalid(f"{section.at(key)}: {str(e).removeprefix('--set: ')}") from None
 
@@ -368,7 +445,7 @@ def _try_switch(section: Section, workloads: tuple[Workload, ...], policy: str, 
 
 
 def _parameter(fitted: Section, key: str) -> Parameter:
-    if not key.startswith("workload."):
+    if "workload." not in key.partition("=")[0] or key.startswith(("machine.", "kvm.")):
         raise StudyInvalid(
             f"{fitted.at(key)}: unknown key; should be a parameter of the workload, such as workload.work_ns: "
             "nothing else may be fitted"
@@ -458,7 +535,7 @@ def _points(section: Section) -> tuple[Settings, ...]:
     return tuple(dict(zip(vary, values, strict=True)) for values in itertools.product(*vary.values()))
 
 
-def read_rows(file: Path, study: str) -> tuple[Row, ...]:
+def read_rows(file: Path, study: str, variants: Sequence[str] = (BEFORE, AFTER, CHANGE)) -> tuple[Row, ...]:
     """The published rows."""
     text = _text(file)
     reader = csv.reader(text.splitlines())
@@ -476,7 +553,7 @@ def read_rows(file: Path, study: str) -> tuple[Row, ...]:
         if len(cells) != len(COLUMNS):
             raise StudyInvalid(f"{at}: found {len(cells)} cells; should be {len(COLUMNS)}")
         cell = dict(zip(COLUMNS, cells, strict=True))
-        rows.append(_row(cell, at, reader.line_num, study))
+        rows.append(_row(cell, at, reader.line_num, study, variants))
         if len(rows) > ROWS_MAX:
             raise StudyInvalid(f"{at}: a study has at most {ROWS_MAX:,} rows")
     if not rows:
@@ -491,7 +568,7 @@ def _cells(reader: Any, file: Path) -> Iterator[list[str]]:
         raise StudyInvalid(f"{file}:{reader.line_num}: {e}; should be CSV") from None
 
 
-def _row(cell: dict[str, str], at: str, line: int, study: str) -> Row:
+def _row(cell: dict[str, str], at: str, line: int, study: str, variants: Sequence[str]) -> Row:
     def wrong(key: str, right: str) -> StudyInvalid:
         return StudyInvalid(f"{at}: {key}: found '{cell[key]}'; should be {right}")
 
@@ -511,9 +588,10 @@ def _row(cell: dict[str, str], at: str, line: int, study: str) -> Row:
     for key in ("table", "machine", "workload", "metric"):
         if not cell[key]:
             raise wrong(key, "a name")
-    if cell["variant"] not in (BEFORE, AFTER, CHANGE):
-        raise wrong("variant", f"{BEFORE}, {AFTER} or {CHANGE}")
-    if cell["better"] not in ("lower", "higher"):
+    if cell["variant"] not in variants:
+        raise wrong("variant", f"{', '.join(variants[:-1])} or {variants[-1]}")
+    # What no patched row is compared with needs no direction.
+    if cell["better"] not in ("lower", "higher") and (cell["better"] or cell["variant"] != variants[0]):
         raise wrong("better", "lower or higher")
     x = value("x", needed=True)
     assert x is not None
@@ -536,25 +614,25 @@ def _row(cell: dict[str, str], at: str, line: int, study: str) -> Row:
 def _check_rows(study: Study, rows: tuple[Row, ...], file: Path, toml: Path) -> None:
     seen: dict[tuple[object, ...], Row] = {}
     for row in rows:
-        key = (row.table, row.machine, row.workload, row.variant, row.x, row.metric)
+        key = (*row.point, row.variant)
         if key in seen:
             raise StudyInvalid(f"{file}:{row.line}: the same row as line {seen[key].line}; should be there once")
         seen[key] = row
-        if row.switch not in study.switches and len(study.switches) > 1:
+        if not study.by_variant and row.switch not in study.switches and len(study.switches) > 1:
             right = close(row.switch, study.switches, f"should be one of {', '.join(study.switches)}")
             raise StudyInvalid(
                 f"{file}:{row.line}: table: found '{row.table}': {toml} has no [switch.{row.switch}]; {right}"
             )
-        w = study.workload(row.workload, row.machine)
+        w = study.workload_of(row)
         if w is not None and w.metric(row.metric) is None:
             right = f"`metrics` has {', '.join(w.metrics)}"
             raise StudyInvalid(f"{file}:{row.line}: metric: found '{row.metric}'; {toml}:{w.line}: {right}")
     for row in rows:
-        if row.variant != AFTER:
+        if row.variant in (study.reference, CHANGE):
             continue
-        before = seen.get((row.table, row.machine, row.workload, BEFORE, row.x, row.metric))
+        before = seen.get((*row.point, study.reference))
         if before is None:
-            raise StudyInvalid(f"{file}:{row.line}: no row of `{BEFORE}` to compare with")
+            raise StudyInvalid(f"{file}:{row.line}: no row of `{study.reference}` to compare with")
         for name in ("x_name", "unit", "better"):
             found, right = getattr(row, name), getattr(before, name)
             if found != right:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from pathlib import Path
 
 BEFORE = "before"
 AFTER = "after"
 CHANGE = "after-vs-before"
-"""Variants of the published rows: unpatched, patched, and posts that print only the change."""
+"""Variants of the published rows, where a study names no others: unpatched, patched, and posts that print only the
+change."""
 
 SEEDS_MAX = 1000
 """Runs of each variant, and draws of the uncertain costs, are at most this many."""
@@ -44,6 +46,11 @@ class Row:
         if self.value is None and self.lo is not None and self.hi is not None:
             return (self.lo + self.hi) / 2
         return self.value
+
+    @property
+    def point(self) -> tuple[object, ...]:
+        """All that a row shares with that of another variant."""
+        return (self.table, self.machine, self.workload, self.x, self.metric)
 
     @property
     def higher_is_better(self) -> bool:
@@ -121,9 +128,25 @@ class Workload:
     quick_slice_ms: float
     warmup_ms: float
     fit_x: tuple[float, ...]
+    fit_metrics: tuple[str, ...]
+    """Metrics of the rows in `fit_x` that count for the fit; none: all."""
     fitted: tuple[Parameter, ...]
     set: Settings
     line: int
+    table: str | None = None
+    """The only table whose rows it stands for; None: all that no other workload of the name has."""
+    scenario_at: tuple[tuple[float, Path], ...] = ()
+    """A scenario for each x, in place of `scenario`."""
+    fit: str | None = None
+    """Workloads of one name here are fitted together: one set of values."""
+
+    def scenario_of(self, x: float) -> Path:
+        """The scenario for a row's x."""
+        return dict(self.scenario_at).get(x, self.scenario)
+
+    def is_fit(self, row: Row, reference: str) -> bool:
+        """Is it one of the rows that the parameters were fitted to?"""
+        return row.variant == reference and row.x in self.fit_x and row.metric in (self.fit_metrics or (row.metric,))
 
     def metric(self, name: str) -> Metric | None:
         """The metric that the CSV calls `name`."""
@@ -181,13 +204,33 @@ class Study:
     assumptions: tuple[Assumption, ...]
     beyond: tuple[Beyond, ...]
     rows: tuple[Row, ...]
+    reference: str = BEFORE
+    """What published.csv calls the unpatched system."""
+    by_variant: bool = False
+    """Switches are named by a row's variant, not by its table."""
 
-    def workload(self, name: str, machine: str) -> Workload | None:
+    def workload(self, name: str, machine: str, table: str | None = None) -> Workload | None:
+        """The workload of a row; one that stands for the row's table alone comes first."""
+        mine = [w for w in self.workloads if (w.name, w.machine) == (name, machine) and w.table in (None, table)]
+        return max(mine, key=lambda w: w.table is not None, default=None)
+
+    def workload_of(self, row: Row) -> Workload | None:
         """The workload of a row."""
-        return next((w for w in self.workloads if (w.name, w.machine) == (name, machine)), None)
+        return self.workload(row.workload, row.machine, row.table)
+
+    @functools.cached_property
+    def befores(self) -> dict[tuple[object, ...], Row]:
+        """The rows of the unpatched system."""
+        return {r.point: r for r in self.rows if r.variant == self.reference}
+
+    def before(self, row: Row) -> Row | None:
+        """The unpatched row that a row is compared with; None for a published change."""
+        return None if row.variant == CHANGE else self.befores[row.point]
 
     def switch_name(self, row: Row) -> str:
         """The switch that a row is about."""
+        if self.by_variant:
+            return row.variant
         return row.switch if row.switch in self.switches else next(iter(self.switches))
 
     def after_set(self, switch: str) -> Settings:

@@ -17,7 +17,7 @@ from typing import Protocol
 from contend import _core
 from contend.run import text_of
 from contend.study.load import number
-from contend.study.model import BEFORE, CHANGE, Row, Settings, Study, Workload
+from contend.study.model import Metric, Row, Settings, Study, Workload
 
 Sets = tuple[tuple[str, str], ...]
 
@@ -148,7 +148,7 @@ def run_of(
     parameters = w.parameters if fitted is None else fitted
     length_ms = w.quick_slice_ms if quick else w.slice_ms
     return Run(
-        scenario=w.scenario,
+        scenario=w.scenario_of(x),
         machine=w.machine,
         policy=study.before_policy,
         set=sets(w.set, parameters, at_x, drawn or {}, features),
@@ -163,11 +163,10 @@ def cases(study: Study, options: Options, plan: Plan, switches: dict[str, Settin
 
     `switches` replaces what the patched system has set (`--ablate`).
     """
-    befores = {(r.table, r.machine, r.workload, r.x, r.metric): r for r in study.rows if r.variant == BEFORE}
     found = []
     for row in study.rows:
-        w = study.workload(row.workload, row.machine)
-        if row.variant == BEFORE or w is None:
+        w = study.workload_of(row)
+        if row.variant == study.reference or w is None:
             continue
         name = study.switch_name(row)
         if switches is not None and name not in switches:
@@ -189,13 +188,43 @@ def cases(study: Study, options: Options, plan: Plan, switches: dict[str, Settin
 
         seeds = options.seeds_of(study)
         drawn = [] if switches is not None else draws(study, w, options.draws_of(study))
-        before = None if row.variant == CHANGE else befores[row.table, row.machine, row.workload, row.x, row.metric]
         found.append(
             Case(
-                study, w, before, row,
+                study, w, study.before(row), row,
                 tuple(pair(s, None) for s in seeds), tuple(pair(seeds[0], d) for d in drawn),
             )
         )  # fmt: skip
+    return found
+
+
+@dataclass(frozen=True)
+class Single:
+    """A row of the unpatched system that nothing is compared with, and its runs, one a seed."""
+
+    workload: Workload
+    row: Row
+    runs: tuple[Run, ...]
+
+    @property
+    def metric(self) -> Metric:
+        """How it is read."""
+        metric = self.workload.metric(self.row.metric)
+        assert metric is not None
+        return metric
+
+
+def singles(study: Study, options: Options, plan: Plan) -> list[Single]:
+    """The rows that no case has; their runs are added to the plan (most are in it)."""
+    compared = {study.before(r) for r in study.rows if r.variant != study.reference}
+    found = []
+    for row in study.rows:
+        w = study.workload_of(row)
+        if row.variant != study.reference or row in compared or w is None:
+            continue
+        metric = w.metric(row.metric)
+        assert metric is not None
+        runs = (run_of(study, w, row.x, study.before_set, seed=s, quick=options.quick) for s in options.seeds_of(study))
+        found.append(Single(w, row, tuple(plan.add(r, [metric.expression(row.x)]) for r in runs)))
     return found
 
 

@@ -13,8 +13,8 @@ from contend import _core
 from contend.study import beyond as beyond_tables
 from contend.study import judge
 from contend.study.load import load, names, number
-from contend.study.model import BEFORE, CHANGE, SEEDS_MAX, Row, Settings, Study, Workload
-from contend.study.plan import Case, Options, Pair, Plan, Run, ablations, cases
+from contend.study.model import CHANGE, SEEDS_MAX, Row, Settings, Study
+from contend.study.plan import Case, Options, Pair, Plan, Run, Single, ablations, cases, singles
 from contend.study.section import StudyInvalid
 from contend.study.simulate import Measured, Progress, simulate
 
@@ -178,13 +178,18 @@ class _Readings:
 
     def mean(self, case: Case, runs: Sequence[Run]) -> float | None:
         """The mean over seeds; None if one is missing."""
-        values = [self.value(case, r) for r in runs]
-        known = [v for v in values if v is not None]
-        return statistics.fmean(known) if known and len(known) == len(values) else None
+        return _mean([self.value(case, r) for r in runs])[0]
 
     def effect(self, case: Case, pair: Pair) -> float | None:
         """The effect at one seed or draw."""
         return _effect(case, self.value(case, pair.before), self.value(case, pair.after))
+
+
+def _mean(values: Sequence[float | None]) -> tuple[float | None, float | None]:
+    """The mean over seeds, None if one is missing; the standard deviation of those that are there, in per cent."""
+    known = [v for v in values if v is not None]
+    mean = statistics.fmean(known) if known and len(known) == len(values) else None
+    return mean, 100 * statistics.stdev(known) / abs(mean) if mean and len(known) > 1 else None
 
 
 def _effect(case: Case, before: float | None, after: float | None) -> float | None:
@@ -214,7 +219,7 @@ def _effect_row(case: Case, readings: _Readings) -> dict[str, Any]:
     lo, hi = judge.band_pct([*by_draw, simulated]) if by_draw else (None, None)
     published, noise = _published(before, after)
     return _keyed(EFFECT_KEYS, {
-        **_place(after), "variant": after.variant, "reference": BEFORE, "published_pct": published,
+        **_place(after), "variant": after.variant, "reference": case.study.reference, "published_pct": published,
         "noise_pct": noise, "simulated_pct": simulated, "spread_pct": judge.spread_pct(by_seed), "band_lo_pct": lo,
         "band_hi_pct": hi, "kind": "predicted", **judge.judgement(published, noise, simulated),
         "undetermined": judge.undetermined(lo, hi),
@@ -233,9 +238,10 @@ def _keyed(keys: Sequence[str], values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _row(
-    row: Row, w: Workload | None, options: Options, simulated: float | None, spread: float | None, *, sliced: bool
+    study: Study, row: Row, options: Options, simulated: float | None, spread: float | None, *, sliced: bool
 ) -> dict[str, Any]:
-    fit = w is not None and row.variant == BEFORE and row.x in w.fit_x
+    w = study.workload_of(row)
+    fit = w is not None and w.is_fit(row, study.reference)
     length = None if w is None else w.quick_slice_ms if options.quick else w.slice_ms
     return _keyed(ROW_KEYS, {
         **_place(row), "variant": row.variant, "x_name": row.x_name, "unit": row.unit, "better": row.better,
@@ -245,7 +251,10 @@ def _row(
     })  # fmt: skip
 
 
-def _rows(study: Study, found: Sequence[Case], readings: _Readings, options: Options) -> list[dict[str, Any]]:
+def _rows(
+    study: Study, found: Sequence[Case], alone: Sequence[Single], readings: _Readings, options: Options
+) -> list[dict[str, Any]]:
+    by_single = {s.row: s for s in alone}
     by_row: dict[Row, tuple[Case, str]] = {}
     for case in found:
         by_row[case.after] = (case, "after")
@@ -253,16 +262,19 @@ def _rows(study: Study, found: Sequence[Case], readings: _Readings, options: Opt
             by_row.setdefault(case.before, (case, "before"))
     rows = []
     for row in study.rows:
-        w = study.workload(row.workload, row.machine)
+        if row in by_single:
+            single = by_single[row]
+            measured = [readings.measured[r] for r in single.runs]
+            values = [single.metric.value(m.values[single.metric.expression(row.x)], row.x) for m in measured]
+            mean, spread = _mean(values)
+            rows.append(_row(study, row, options, mean, spread, sliced=any(m.sliced for m in measured)))
+            continue
         if row not in by_row:
-            rows.append(_row(row, w, options, None, None, sliced=False))
+            rows.append(_row(study, row, options, None, None, sliced=False))
             continue
         case, side = by_row[row]
         runs = [getattr(p, side) for p in case.seeds]
-        simulated = readings.mean(case, runs)
-        values = [readings.value(case, r) for r in runs]
-        known = [v for v in values if v is not None]
-        spread = 100 * statistics.stdev(known) / abs(simulated) if simulated and len(known) > 1 else None
+        simulated, spread = _mean([readings.value(case, r) for r in runs])
         form = case.workload.metric(row.metric)
         assert form is not None
         if form.form == "normalized":
@@ -273,7 +285,7 @@ def _rows(study: Study, found: Sequence[Case], readings: _Readings, options: Opt
             simulated = judge.effect_pct(*pairs, higher_is_better=False)
             spread = None
         sliced = any(readings.measured[r].sliced for r in runs)
-        rows.append(_row(row, w, options, simulated, spread, sliced=sliced))
+        rows.append(_row(study, row, options, simulated, spread, sliced=sliced))
     return rows
 
 
@@ -326,6 +338,7 @@ def planned(study: Study, *, quick: bool = False, seeds: int | None = None) -> l
     """The runs behind a study's rows, effects and bands."""
     plan = Plan()
     cases(study, Options(quick, seeds), plan)
+    singles(study, Options(quick, seeds), plan)
     return list(plan.runs)
 
 
@@ -364,14 +377,14 @@ def reproduce(
     plan = Plan()
     asked = (*(["ablate"] if ablate else []), *(["beyond"] if beyond else []))
     tables = [beyond_tables.table(s, b, options, plan) for s in loaded for b in s.beyond] if beyond else []
-    found = [] if beyond else [(s, cases(s, options, plan)) for s in loaded]
+    found = [] if beyond else [(s, cases(s, options, plan), singles(s, options, plan)) for s in loaded]
     ablated = [a for s in loaded for a in _ablated(s, options, plan)] if ablate else []
     measured = simulate(plan.runs, progress)
     readings = _Readings(measured)
     result = Reproduction(loaded, options, asked=asked)
-    for study, study_cases in found:
-        _check_readings(study, study_cases, measured)
-        result.row_list += _rows(study, study_cases, readings, options)
+    for study, study_cases, alone in found:
+        _check_readings(study, study_cases, alone, measured)
+        result.row_list += _rows(study, study_cases, alone, readings, options)
         effects = {c.after: _effect_row(c, readings) for c in study_cases} | _unmodelled(study)
         result.effect_list += [effects[row] for row in study.rows if row in effects]
     result.ablation_list = _ablation_rows(ablated, readings)
@@ -385,12 +398,16 @@ def reproduce(
     return result
 
 
-def _check_readings(study: Study, found: Sequence[Case], measured: dict[Run, Measured]) -> None:
+def _check_readings(
+    study: Study, found: Sequence[Case], alone: Sequence[Single], measured: dict[Run, Measured]
+) -> None:
     """A metric that no run has is a mistake in study.toml, not a result."""
     for w in study.workloads:
         mine = [c for c in found if c.workload is w]
+        lone = [s for s in alone if s.workload is w]
         runs = [measured[r] for c in mine for p in c.seeds for r in (p.before, p.after)]
-        for expression in dict.fromkeys(c.expression for c in mine):
+        runs += [measured[r] for s in lone for r in s.runs]
+        for expression in dict.fromkeys([c.expression for c in mine] + [s.metric.expression(s.row.x) for s in lone]):
             read = [m.values[expression] for m in runs if m.ok and expression in m.values]
             if read and not any(v is not None for v in read):
                 raise StudyInvalid(
@@ -403,15 +420,13 @@ def _check_readings(study: Study, found: Sequence[Case], measured: dict[Run, Mea
 def _unmodelled(study: Study) -> dict[Row, dict[str, Any]]:
     """Effects that were published and that no workload of the study stands for: printed, with nothing simulated. By the
     row of the patched system."""
-    befores = {(r.table, r.machine, r.workload, r.x, r.metric): r for r in study.rows if r.variant == BEFORE}
     found = {}
     for row in study.rows:
-        if row.variant == BEFORE or study.workload(row.workload, row.machine) is not None:
+        if row.variant == study.reference or study.workload_of(row) is not None:
             continue
-        before = None if row.variant == CHANGE else befores[row.table, row.machine, row.workload, row.x, row.metric]
-        published, noise = _published(before, row)
+        published, noise = _published(study.before(row), row)
         found[row] = _keyed(EFFECT_KEYS, {
-            **_place(row), "variant": row.variant, "reference": BEFORE, "published_pct": published,
+            **_place(row), "variant": row.variant, "reference": study.reference, "published_pct": published,
             "noise_pct": noise, "simulated_pct": None, "spread_pct": None, "band_lo_pct": None, "band_hi_pct": None,
             "kind": "predicted", **judge.judgement(published, noise, None), "undetermined": None,
         })  # fmt: skip

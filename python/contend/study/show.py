@@ -65,6 +65,7 @@ def reproduction(r: Reproduction, out: Console) -> None:
         }
         for (name, machine), group in itertools.groupby(effects, lambda e: (e["table"], e["machine"])):
             _table(f"{name} on {machine}", list(group), rows, out)
+        _alone([o for o in r.row_list if o["study"] == study.name], effects, out)
         if effects:
             summary(f"Summary of {study.name}", r.of(study.name), out)
     _ablation(r, out)
@@ -81,13 +82,16 @@ def reproduction(r: Reproduction, out: Console) -> None:
 
 def _table(title: str, effects: Sequence[dict[str, Any]], rows: dict[Any, dict[str, Any]], out: Console) -> None:
     lines = []
-    x_name = unit = ""
+    x_name = ""
+    units = set()
     fit = sliced = False
     several = len({e["metric"] for e in effects}) > 1
+    variants = len({e["variant"] for e in effects}) > 1
     for e in effects:
         key = (e["table"], e["machine"], e["workload"], e["x"], e["metric"])
         before, after = rows.get((*key, e["reference"])), rows[(*key, e["variant"])]
-        x_name, unit = after["x_name"], after["unit"]
+        x_name = after["x_name"]
+        units.add(after["unit"])
         sliced |= after["sliced"]
         mark = ""
         if before is not None and before["kind"] == "fit":
@@ -96,6 +100,7 @@ def _table(title: str, effects: Sequence[dict[str, Any]], rows: dict[Any, dict[s
         lines.append(
             [
                 *([e["metric"]] if several else []),
+                *([e["variant"]] if variants else []),
                 f"{e['x']:g}",
                 value(before["published"] if before else None),
                 value(before["simulated"] if before else None) + mark,
@@ -109,10 +114,12 @@ def _table(title: str, effects: Sequence[dict[str, Any]], rows: dict[Any, dict[s
         )
     columns = [
         *([("metric", "fold")] if several else []),
-        (x_name, "right"), ("before", "right"), ("sim.", "right"), ("after", "right"), ("sim.", "right"),
+        *([("variant", "fold")] if variants else []),
+        (x_name, "right"), (effects[0]["reference"], "right"), ("sim.", "right"),
+        ("" if variants else effects[0]["variant"] if before else "after", "right"), ("sim.", "right"),
         ("effect %", "right"), ("sim. %", "right"), ("band", "right"), ("verdict", "fold"),
     ]  # fmt: skip
-    out.print(text.table(escape(f"{title} ({unit})"), columns, lines))
+    out.print(text.table(escape(f"{title} ({', '.join(sorted(units))})"), columns, lines))
     notes = []
     if fit:
         notes.append("fit: workload parameters were fitted to these unpatched values; every effect is predicted")
@@ -123,6 +130,33 @@ def _table(title: str, effects: Sequence[dict[str, Any]], rows: dict[Any, dict[s
     if notes:
         out.print(escape("; ".join(notes) + "."))
         out.print()
+
+
+def _alone(rows: Sequence[dict[str, Any]], effects: Sequence[dict[str, Any]], out: Console) -> None:
+    """Values of the unpatched system that nothing is compared with."""
+
+    def place(o: dict[str, Any]) -> tuple[Any, ...]:
+        return (o["table"], o["machine"], o["workload"], o["x"], o["metric"])
+
+    compared = {place(e) for e in effects}
+    alone = [o for o in rows if place(o) not in compared]
+    if not alone:
+        return
+    lines = []
+    for o in alone:
+        ratio = o["simulated"] / o["published"] if o["simulated"] is not None and o["published"] else None
+        mark = " fit" if o["kind"] == "fit" else ""
+        lines.append(
+            [
+                o["table"], o["machine"], o["variant"], f"{o['x']:g}", o["metric"], o["unit"], value(o["published"]),
+                value(o["simulated"]) + mark, NONE if ratio is None else f"x {ratio:.2f}",
+            ]
+        )  # fmt: skip
+    columns = [
+        *((name, "fold") for name in ("table", "machine", "variant")), ("x", "right"), ("metric", "fold"),
+        ("unit", "left"), ("published", "right"), ("sim.", "right"), ("ratio", "right"),
+    ]  # fmt: skip
+    out.print(text.table("Values that no other variant has", columns, lines))
 
 
 def _share(v: float | None) -> str:

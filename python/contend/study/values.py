@@ -12,6 +12,8 @@ An expression is
     rq.contended          acquisitions of run-queue locks that found the lock taken; also rq.contended_pct (their share)
                           and rq.wait_ms (the time that they waited)
     wakeups.far_pct       wake-ups that left the last-level cache of the CPU where the task ran before, in per cent
+    host_pct              share of the host's kernel in the CPU time that was not idle, in per cent: all but the work of
+                          the host's own tasks, and guest mode; also guest_pct, that of guest mode
     PATH                  any number of the summary, such as engine.ipis; in a list of objects a part of the path
                           selects by name or kind: lock_kinds.rq.contended
     A / B                 the quotient of two of these
@@ -53,6 +55,8 @@ def read(summary: dict[str, Any], expression: str) -> float | None:
     head, _, rest = expression.partition(".")
     found: float | None
     match head:
+        case "host_pct" | "guest_pct":
+            found = _mode(summary["ledger_ns"], head)
         case "ledger_pct":
             ledger = summary["ledger_ns"]
             found = 100 * ledger[rest] / sum(ledger.values()) if rest in ledger else None
@@ -65,6 +69,20 @@ def read(summary: dict[str, Any], expression: str) -> float | None:
         case _:
             found = _at(summary, expression.split("."))
     return found
+
+
+GUEST = ("guest_user", "guest_kernel", "guest_spin")
+TASKS = ("user", "user_spin_wait")
+"""Accounts of guest mode, and of user mode on the host."""
+
+
+def _mode(ledger: dict[str, int], which: str) -> float | None:
+    busy = sum(ledger.values()) - ledger["idle"]
+    guest = sum(ledger.get(a, 0) for a in GUEST)
+    own = sum(ledger.get(a, 0) for a in TASKS)
+    if not busy:
+        return None
+    return 100 * (guest if which == "guest_pct" else busy - guest - own) / busy
 
 
 def _at(value: Any, path: list[str]) -> float | None:
