@@ -3,10 +3,11 @@
 //! Nothing is shared between simulations; run as many side by side as there are threads.
 
 use crate::engine::{Engine, EngineCounts, Observed, Stacks, Stop};
-use crate::guest::{GuestReport, Guests};
-use crate::kvm::Kvm;
+use crate::guest::{self, Boot, GuestReport, Guests, RunningGuest};
+use crate::kvm::{Hypervisor, Kvm};
 use crate::os::{MetricStore, Os, TaskReport};
 use crate::program::{Metrics, Workload};
+use crate::thread::Ready;
 use crate::world::{Sim, TraceHook};
 use contend_machine::Machine;
 use contend_platform::{Account, CpuId, NEVER, Nanos, SchedEvent, TaskId, Time};
@@ -185,13 +186,13 @@ pub struct Who<'a> {
 
 /// Passes events on to a sink, with the tasks' names.
 struct Namer {
-    os: RefCell<Option<Rc<Os>>>,
+    os: RefCell<Option<Rc<Os<Sim>>>>,
     sink: RefCell<Box<dyn EventSink>>,
     curr: RefCell<Vec<Option<TaskId>>>,
 }
 
 impl Namer {
-    fn named<R>(os: &Os, task: Option<TaskId>, f: impl FnOnce(Option<Who<'_>>) -> R) -> R {
+    fn named<R>(os: &Os<Sim>, task: Option<TaskId>, f: impl FnOnce(Option<Who<'_>>) -> R) -> R {
         let Some(task) = task else { return f(None) };
         let mut f = Some(f);
         let mut out = None;
@@ -243,6 +244,9 @@ pub struct Status {
     /// Dispatches so far.
     pub dispatches: u64,
 }
+
+/// Accounts of guest mode.
+const GUEST_MODE: [Account; 3] = [Account::GuestUser, Account::GuestKernel, Account::GuestSpin];
 
 /// Events between two calls of the progress function.
 const EVENTS_PER_LOOK: u64 = 20_000;
@@ -302,16 +306,46 @@ pub fn simulate_with<L: Policy>(
 struct Host<L: Policy> {
     engine: Rc<Engine>,
     kernel: Rc<Kernel<Sim, L>>,
-    os: Rc<Os>,
+    os: Rc<Os<Sim>>,
     stacks: Stacks,
     trace: Option<Rc<Namer>>,
     horizon: Time,
     limits: Limits,
+    guests: Vec<Box<dyn RunningGuest>>,
+    sim: Sim,
+}
+
+/// Make the guests, and add their vCPUs to the host's threads.
+fn boot_guests(
+    guests: Guests,
+    sim: Sim,
+    workload: &Workload,
+    threads: &mut Vec<Ready>,
+    (seed, warmup): (u64, Time),
+) -> std::io::Result<(Vec<Box<dyn RunningGuest>>, Sim)> {
+    if guests.specs.is_empty() {
+        return Ok((Vec::new(), sim));
+    }
+    // The host's own programs are one of those that the run waits for.
+    let programs = workload.tasks.iter().any(|t| !t.background) || threads.iter().any(|t| !t.background);
+    let awaited = guests.specs.iter().filter(|g| !g.background).count() + usize::from(programs);
+    let kvm = Rc::new(Hypervisor::new(&sim, guests.kvm, awaited));
+    let mut running = Vec::new();
+    let mut vms = Vec::new();
+    for (index, spec) in guests.specs.into_iter().enumerate() {
+        let with = Boot { p: &sim, kvm: &kvm, seed, warmup };
+        let booted = guest::boot(&with, index, spec)?;
+        vms.push(booted.vm);
+        running.push(booted.guest);
+        threads.extend(booted.threads);
+    }
+    kvm.set_guests(vms);
+    Ok((running, sim.with_kvm(kvm)))
 }
 
 impl<L: Policy> Host<L> {
     fn new(policy: L, setup: Setup, sink: Option<Box<dyn EventSink>>) -> std::io::Result<Self> {
-        let Setup { machine, features, mut workload, seed, limits, .. } = setup;
+        let Setup { machine, features, mut workload, seed, limits, guests } = setup;
         let cpus = machine.topology.nr_cpus();
         let trace = sink.map(|sink| {
             Rc::new(Namer { os: RefCell::new(None), sink: RefCell::new(sink), curr: RefCell::new(vec![None; cpus]) })
@@ -324,7 +358,8 @@ impl<L: Policy> Host<L> {
         let kernel = Rc::new(Kernel::new(&sim, topo, features, policy, tick));
         let horizon = workload.horizon.unwrap_or(NEVER).min(limits.horizon);
         let threads = workload.threads.take().map_or_else(Vec::new, |make| engine.set_up(make));
-        let threads = threads.into_iter().map(|t| t.make(&engine)).collect::<std::io::Result<_>>()?;
+        let mut threads = threads.into_iter().map(|t| t.make(&engine)).collect::<std::io::Result<Vec<_>>>()?;
+        let (guests, sim) = boot_guests(guests, sim, &workload, &mut threads, (seed, limits.warmup))?;
         let os = Rc::new(Os::new(&sim, &kernel, &mut workload, threads, seed, limits.warmup));
         if let Some(t) = &trace {
             *t.os.borrow_mut() = Some(Rc::clone(&os));
@@ -338,7 +373,7 @@ impl<L: Policy> Host<L> {
                 kernel.cpu_loop(&sim, &*os);
             }
         })?;
-        Ok(Host { engine, kernel, os, stacks, trace, horizon, limits })
+        Ok(Host { engine, kernel, os, stacks, trace, horizon, limits, guests, sim })
     }
 
     fn run(mut self, progress: Progress<'_>) -> std::io::Result<RunResult> {
@@ -435,11 +470,16 @@ impl<L: Policy> Host<L> {
         if n > 20 {
             who.push(format!("and {} more", n - 20));
         }
+        who.extend(self.guests.iter().flat_map(|g| g.who_waits(self.engine.settled_now())));
         who
     }
 
     fn result(&self, outcome: Outcome, end: Time) -> RunResult {
         let ledgers = self.engine.close_ledger(end);
+        let guests: Vec<GuestReport> = self.guests.iter().map(|g| g.report(end)).collect();
+        let of_guests = guests.iter().flat_map(|g| &g.vcpus).flat_map(|v| &v.ledger).sum::<Nanos>();
+        let of_cpus = ledgers.iter().flat_map(|l| GUEST_MODE.map(|a| l[a as usize])).sum::<Nanos>();
+        assert_eq!(of_guests, of_cpus, "guest mode of all vCPUs is guest mode of all CPUs");
         let cpus = ledgers
             .into_iter()
             .enumerate()
@@ -478,8 +518,8 @@ impl<L: Policy> Host<L> {
             metrics,
             dispatches: self.engine.dispatches.get(),
             trace_hash: self.engine.trace_hash.get(),
-            guests: Vec::new(),
-            kvm: [0; Kvm::COUNT],
+            guests,
+            kvm: self.sim.kvm().map_or([0; Kvm::COUNT], |kvm| kvm.counts()),
         }
     }
 }

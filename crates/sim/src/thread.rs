@@ -6,6 +6,8 @@
 //! how and why.
 
 use crate::engine::{Code, Engine, FULL_SPEED};
+use crate::guest::VcpuState;
+use crate::kvm::VcpuCall;
 use crate::lines::Touch;
 use crate::program::Op;
 use crate::world::{SimCell, SimWord};
@@ -70,18 +72,20 @@ impl ThreadSpec {
         let mut thread = Thread::outside(Rc::clone(engine), CpuId(number));
         thread.yield_after = yield_after;
         let code = Code::new(stack_bytes, thread, body)?;
-        Ok(Ready { name, code, nice, affinity, background, working_set_kib })
+        Ok(Ready { name, code, nice, affinity, background, working_set_kib, vcpu: None })
     }
 }
 
-/// A thread with its stack, before it becomes a task.
-pub(crate) struct Ready {
-    pub name: String,
-    pub code: Code,
-    pub nice: i8,
-    pub affinity: Option<FixedBitSet>,
-    pub background: bool,
-    pub working_set_kib: u32,
+/// A thread with its stack, before it becomes a task. Only this crate makes them.
+pub struct Ready {
+    pub(crate) name: String,
+    pub(crate) code: Code,
+    pub(crate) nice: i8,
+    pub(crate) affinity: Option<FixedBitSet>,
+    pub(crate) background: bool,
+    pub(crate) working_set_kib: u32,
+    /// The thread is a vCPU: of which guest, and its number there.
+    pub(crate) vcpu: Option<(usize, CpuId)>,
 }
 
 /// What a thread asks the kernel for.
@@ -94,6 +98,8 @@ pub(crate) enum Call {
     Wake(Futex),
     /// clock_gettime of the thread's CPU time.
     CpuTime,
+    /// A vCPU has left guest mode for the host to serve it.
+    Vcpu(VcpuCall),
     /// The code has returned.
     Exit,
 }
@@ -153,6 +159,14 @@ pub struct Thread {
     number: CpuId,
     yield_after: Nanos,
     slice: Slice,
+    /// The thread is a vCPU: every trap is an exit.
+    vcpu: Option<Rc<VcpuState>>,
+}
+
+impl AsRef<Thread> for Thread {
+    fn as_ref(&self) -> &Thread {
+        self
+    }
 }
 
 impl Drop for Thread {
@@ -173,7 +187,16 @@ impl Thread {
             cpu_time: Cell::new(0),
             halts: Cell::new(None),
         };
-        Thread { engine, state: Rc::new(state), number, yield_after: NEVER, slice: Slice::new() }
+        Thread { engine, state: Rc::new(state), number, yield_after: NEVER, slice: Slice::new(), vcpu: None }
+    }
+    /// A handle of a vCPU's thread.
+    pub(crate) fn of_vcpu(engine: Rc<Engine>, vcpu: Rc<VcpuState>) -> Self {
+        let mut thread = Thread::outside(engine, vcpu.number);
+        thread.vcpu = Some(vcpu);
+        thread
+    }
+    pub(crate) fn engine(&self) -> &Rc<Engine> {
+        &self.engine
     }
     pub(crate) fn state(&self) -> &Rc<State> {
         &self.state
@@ -224,13 +247,13 @@ impl Thread {
         let mut left = ns.checked_mul(FULL_SPEED).expect("a computation is shorter than 2^54 ns");
         while left > 0 {
             self.point();
-            left = self.engine.compute_user(left);
+            left = self.engine.compute_user(left, self.state.account.get(), NEVER);
         }
     }
 
     /// A point where everything earlier has happened and interrupts have been taken.
     #[inline]
-    fn point(&self) {
+    pub(crate) fn point(&self) {
         self.engine.settle_user();
         if self.engine.irq_pending() {
             self.trap(Trap::Interrupt);
@@ -238,7 +261,7 @@ impl Thread {
     }
 
     #[cold]
-    fn enter_kernel(&self, call: Call) {
+    pub(crate) fn enter_kernel(&self, call: Call) {
         *self.state.call.borrow_mut() = Some(call);
         self.trap(Trap::Syscall);
     }
@@ -249,6 +272,9 @@ impl Thread {
         if !self.engine.may_suspend() {
             return;
         }
+        if let Some(vcpu) = &self.vcpu {
+            vcpu.leave_guest(self, trap);
+        }
         let yielder = self.state.yielder.get();
         assert!(!yielder.is_null(), "a handle that belongs to no thread has nobody to give way to");
         // SAFETY: `begin` was called by this handle's coroutine with its own yielder, which lives as long as the coroutine's
@@ -256,6 +282,9 @@ impl Thread {
         // lifetime: whoever calls this does so while the function runs, on its stack or on that of a coroutine nested in it,
         // as `suspend` demands.
         unsafe { (*yielder).suspend(trap) };
+        if let Some(vcpu) = &self.vcpu {
+            vcpu.enter_guest(self);
+        }
     }
 
     /// The slice is looked at: yield if it is over.
@@ -298,12 +327,12 @@ impl Thread {
     }
 
     #[inline]
-    fn look<const N: usize>(&self, words: [&SimWord; N]) -> [u64; N] {
+    pub(crate) fn look<const N: usize>(&self, words: [&SimWord; N]) -> [u64; N] {
         words.map(|w| self.load(w, Ordering::Acquire))
     }
 
     /// Book the thread's time in user mode to `account` from now on.
-    fn book_to(&self, account: Account) {
+    pub(crate) fn book_to(&self, account: Account) {
         self.state.account.set(account);
         self.engine.enter(account);
     }

@@ -1,11 +1,17 @@
 //! The simulated world: the platform contract on the engine.
 
 use crate::engine::Engine;
+use crate::kvm::Hypervisor;
 use crate::lines::Touch;
+use crate::os::Os;
+use crate::program::Op;
+use crate::thread::Ready;
 use contend_platform::{
     Account, CpuId, Interrupts, Ipi, Line, NEVER, Nanos, Ordering, Platform, SchedEvent, SchedPlatform, TaskId, Time,
     Trap, Work,
 };
+use contend_sched::kernel::{Kernel, SyscallEnd};
+use contend_sched::policy::Policy;
 use std::cell::{Cell, UnsafeCell};
 use std::rc::Rc;
 
@@ -14,6 +20,90 @@ use std::rc::Rc;
 pub struct Sim {
     engine: Rc<Engine>,
     trace: Option<Rc<dyn TraceHook>>,
+    kvm: Option<Rc<Hypervisor>>,
+}
+
+/// What the small kernel ([`Os`]) needs of a machine besides scheduling. Physical machines are [`Sim`], virtual ones
+/// [`crate::guest::Vcpu`].
+pub trait World: SchedPlatform<Word = SimWord> + Sized + 'static {
+    /// Make room for a task.
+    fn create_task(&self, task: TaskId, working_set_kib: u32);
+    /// Give a task this much to compute, booked to `account`, in ns at reference speed.
+    fn set_work(&self, task: TaskId, ns: Nanos, account: Account);
+    /// Report `task` from the calling CPU's timer interrupt at `at`.
+    fn arm_timer(&self, at: Time, task: TaskId);
+    /// Cost of one unit of `work`, in ns.
+    fn work_cost(&self, work: Work) -> Nanos;
+    /// What a KiB that `from` has in its caches costs `to`, in ns.
+    fn refill_cost(&self, from: CpuId, to: CpuId) -> Nanos;
+    /// Latency of a line that `from` has written, for `to`, in ns.
+    fn line_cost(&self, from: CpuId, to: CpuId) -> Nanos;
+    /// Wait for the hardware for `ns`.
+    fn owe_latency(&self, ns: Nanos);
+    /// The last foreground task has exited.
+    fn all_exited(&self);
+    /// A look at guarded data without cost: for reports.
+    fn observe<T, R>(cell: &Self::Cell<T>, f: impl FnOnce(&T) -> R) -> R;
+    /// Start a task with a stack.
+    fn spawn_thread<L: Policy>(os: &Os<Self>, kernel: &Kernel<Self, L>, p: &Self, thread: Ready) {
+        let _ = (os, kernel, p);
+        unreachable!("{} has a stack", thread.name)
+    }
+    /// What a task with a stack has trapped for ([`Os`] of physical machines only).
+    fn thread_op<L: Policy>(os: &Os<Self>, kernel: &Kernel<Self, L>, p: &Self, task: TaskId) -> Result<Op, SyscallEnd> {
+        let _ = (os, kernel, p);
+        unreachable!("{task:?} has no stack")
+    }
+    /// A task with a stack goes on with a call that blocked.
+    fn thread_woken<L: Policy>(os: &Os<Self>, kernel: &Kernel<Self, L>, p: &Self, task: TaskId) -> SyscallEnd {
+        let _ = (os, kernel, p);
+        unreachable!("{task:?} has no stack")
+    }
+}
+
+impl World for Sim {
+    fn create_task(&self, task: TaskId, working_set_kib: u32) {
+        self.engine.create_task(task, working_set_kib);
+    }
+    #[inline]
+    fn set_work(&self, task: TaskId, ns: Nanos, account: Account) {
+        self.engine.set_work(task, ns, account);
+    }
+    #[inline]
+    fn arm_timer(&self, at: Time, task: TaskId) {
+        self.engine.arm_timer(at, task);
+    }
+    #[inline]
+    fn work_cost(&self, work: Work) -> Nanos {
+        self.engine.work_cost(work)
+    }
+    fn refill_cost(&self, from: CpuId, to: CpuId) -> Nanos {
+        self.engine.refill_cost(from, to)
+    }
+    fn line_cost(&self, from: CpuId, to: CpuId) -> Nanos {
+        self.engine.line_cost(from, to)
+    }
+    fn owe_latency(&self, ns: Nanos) {
+        self.engine.owe_latency(ns);
+    }
+    fn all_exited(&self) {
+        if self.kvm.as_ref().is_none_or(|kvm| kvm.host_finished()) {
+            self.engine.stop();
+        }
+    }
+    #[inline]
+    fn observe<T, R>(cell: &SimCell<T>, f: impl FnOnce(&T) -> R) -> R {
+        cell.observe(f)
+    }
+    fn spawn_thread<L: Policy>(os: &Os<Self>, kernel: &Kernel<Self, L>, p: &Self, thread: Ready) {
+        os.spawn_thread(kernel, p, thread);
+    }
+    fn thread_op<L: Policy>(os: &Os<Self>, kernel: &Kernel<Self, L>, p: &Self, task: TaskId) -> Result<Op, SyscallEnd> {
+        os.serve_thread(kernel, p, task)
+    }
+    fn thread_woken<L: Policy>(os: &Os<Self>, kernel: &Kernel<Self, L>, p: &Self, task: TaskId) -> SyscallEnd {
+        os.thread_goes_on(kernel, p, task)
+    }
 }
 
 /// Receives scheduling events when a trace is on.
@@ -25,7 +115,16 @@ pub trait TraceHook {
 impl Sim {
     /// A handle on `engine`.
     pub fn new(engine: Rc<Engine>, trace: Option<Rc<dyn TraceHook>>) -> Self {
-        Sim { engine, trace }
+        Sim { engine, trace, kvm: None }
+    }
+    /// It hosts guests.
+    pub(crate) fn with_kvm(mut self, kvm: Rc<Hypervisor>) -> Self {
+        self.kvm = Some(kvm);
+        self
+    }
+    /// The hypervisor of a host of guests.
+    pub(crate) fn kvm(&self) -> Option<&Rc<Hypervisor>> {
+        self.kvm.as_ref()
     }
     /// The engine behind it.
     pub fn engine(&self) -> &Rc<Engine> {
@@ -285,6 +384,9 @@ impl SchedPlatform for Sim {
     }
     #[inline]
     fn trace(&self, event: SchedEvent) {
+        if let Some(kvm) = &self.kvm {
+            kvm.sched_event(self, event);
+        }
         if let Some(hook) = &self.trace {
             hook.event(self.engine.now(), self.engine.current(), event);
         }

@@ -3,6 +3,7 @@
 use contend_machine::Machine;
 use contend_sched::features::Features;
 use contend_sched::policy::{Policy, fifo::Fifo};
+use contend_sim::guest::Guests;
 use contend_sim::host::{Limits, RunResult, Setup, simulate_with};
 use contend_sim::program::{Cx, Op, Program, TaskSpec, Workload};
 use my_policy::WeightedRoundRobin;
@@ -29,7 +30,14 @@ fn workload() -> Workload {
 fn run(policy: impl Policy) -> RunResult {
     let machine = Machine::load("1c").expect("one core");
     let limits = Limits::default();
-    let setup = Setup { machine, features: Features::default(), workload: workload(), seed: 1, limits };
+    let setup = Setup {
+        machine,
+        features: Features::default(),
+        workload: workload(),
+        seed: 1,
+        limits,
+        guests: Guests::default(),
+    };
     simulate_with(policy, setup, None, &mut |_| true).expect("memory for a stack")
 }
 

@@ -2,7 +2,7 @@
 
 use super::{Cpu, Engine, FULL_SPEED, Mode, STACKFUL, TaskWork};
 use crate::queue::{key, key_time};
-use contend_platform::{Account, CpuId, Nanos, TaskId, Work};
+use contend_platform::{Account, CpuId, NEVER, Nanos, TaskId, Time, Work};
 
 impl Engine {
     /// Make room for `task` in the engine's table.
@@ -40,21 +40,21 @@ impl Engine {
         if work.left == 0 {
             return true;
         }
-        let left = self.run_stretch(work.left, work.account);
+        let left = self.run_stretch(work.left, work.account, NEVER);
         self.task_work.borrow_mut()[task.index()].left = left;
         left == 0
     }
 
     /// Refill cold caches; done?
     pub(super) fn run_refill(&self, task: TaskId, work: TaskWork) -> bool {
-        let left = self.run_stretch(work.first & !STACKFUL, Account::ColdCache);
+        let left = self.run_stretch(work.first & !STACKFUL, Account::ColdCache, NEVER);
         self.task_work.borrow_mut()[task.index()].first = work.first & STACKFUL | left;
         left == 0
     }
 
-    /// Run `work` (1/1024 ns), interruptible; returns what is left.
+    /// Run `work` (1/1024 ns), interruptible, at most until `deadline`; returns what is left.
     #[inline]
-    pub(super) fn run_stretch(&self, work: u64, account: Account) -> u64 {
+    pub(super) fn run_stretch(&self, work: u64, account: Account, deadline: Time) -> u64 {
         let cpu = self.current.get();
         let c = self.cpu(cpu);
         if c.irq_at.get() <= self.now.get() {
@@ -64,7 +64,8 @@ impl Engine {
         c.user_left.set(work);
         c.user_since.set(self.now.get());
         let end = self.now.get() + work.div_ceil(c.speed.get());
-        let until = key(end.min(c.irq_at.get()), cpu);
+        c.user_deadline.set(deadline);
+        let until = key(end.min(c.irq_at.get()).min(deadline), cpu);
         if until < self.limit.get() {
             self.now.set(key_time(until));
         } else {
@@ -136,7 +137,7 @@ impl Engine {
             self.progress(c);
             c.speed.set(speed);
             let end = self.now.get() + c.user_left.get().div_ceil(speed);
-            self.set_key(cpu, key(end.min(c.irq_at.get()).max(self.now.get()), cpu));
+            self.set_key(cpu, key(end.min(c.irq_at.get()).min(c.user_deadline.get()).max(self.now.get()), cpu));
         } else {
             c.speed.set(speed);
         }
@@ -150,6 +151,18 @@ impl Engine {
     /// What a KiB that `from` has in its caches costs `to`, in ns.
     pub fn refill_cost(&self, from: CpuId, to: CpuId) -> Nanos {
         self.costs.refill[self.topology().distance(from, to)]
+    }
+
+    /// Cost of the context switch itself, in ns.
+    pub(crate) fn switch_cost(&self) -> Nanos {
+        self.costs.context_switch
+    }
+
+    /// What refilling a working set costs that was in the caches of `from`, on `to`, in 1/1024 ns.
+    pub(crate) fn refill_work(&self, from: CpuId, to: CpuId, working_set_kib: u32) -> u64 {
+        let d = self.topology().distance(from, to);
+        let kib = working_set_kib.min(self.costs.refill_max_kib[d]);
+        self.costs.refill[d] * u64::from(kib) * FULL_SPEED
     }
 
     /// Latency of a line that `from` has written, for `to`, in ns.
@@ -172,10 +185,7 @@ impl Engine {
         let t = &mut self.task_work.borrow_mut()[next.index()];
         let from = std::mem::replace(&mut t.last_cpu, cpu.0);
         if from != cpu.0 && from != u16::MAX && t.working_set_kib > 0 {
-            let d = self.topology().distance(CpuId(from), cpu);
-            let kib = t.working_set_kib.min(self.costs.refill_max_kib[d]);
-            let refill = self.costs.refill[d] * u64::from(kib) * FULL_SPEED;
-            t.first = t.first & STACKFUL | refill;
+            t.first = t.first & STACKFUL | self.refill_work(CpuId(from), cpu, t.working_set_kib);
         }
     }
 }

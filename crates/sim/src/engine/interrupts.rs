@@ -2,7 +2,7 @@
 
 use super::{Cpu, Engine, Mode};
 use crate::queue::key;
-use contend_platform::{CpuId, Interrupts, Ipi, NEVER, TaskId, Time};
+use contend_platform::{CpuId, Interrupts, Ipi, NEVER, Nanos, TaskId, Time};
 use std::cmp::Reverse;
 
 impl Engine {
@@ -108,6 +108,11 @@ impl Engine {
         self.cpu(cpu).timers.borrow_mut().push(Reverse((at, seq, task)));
         let c = self.cpu(cpu);
         c.irq_at.set(c.irq_at.get().min(at));
+    }
+
+    /// Cost of taking an interrupt, in ns.
+    pub(crate) fn irq_cost(&self) -> Nanos {
+        self.costs.irq
     }
 
     /// Stop or restart the running CPU's tick.

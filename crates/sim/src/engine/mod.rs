@@ -69,6 +69,8 @@ struct Cpu {
     /// Work left of the user stretch in flight, in 1/1024 ns at full speed, as of `user_since`.
     user_left: Cell<u64>,
     user_since: Cell<Time>,
+    /// The stretch in flight ends then even if work is left: a guest's timer.
+    user_deadline: Cell<Time>,
     /// Arrival time of each kind of pending IPI (NEVER: none).
     ipi_at: [Cell<Time>; Ipi::ALL.len()],
     tick_at: Cell<Time>,
@@ -230,6 +232,7 @@ impl Engine {
                 busy: Cell::new(1),
                 user_left: Cell::new(0),
                 user_since: Cell::new(0),
+                user_deadline: Cell::new(NEVER),
                 ipi_at: std::array::from_fn(|_| Cell::new(NEVER)),
                 tick_at: Cell::new(NEVER),
                 tick_stopped: Cell::new(true),
@@ -385,7 +388,14 @@ impl Engine {
 
     /// CPU time that tasks have had so far in user mode and system calls, over all CPUs, in ns.
     pub fn task_time(&self) -> Nanos {
-        let accounts = [Account::User, Account::Syscall, Account::ColdCache, Account::UserSpin];
+        let accounts = [
+            Account::User,
+            Account::Syscall,
+            Account::ColdCache,
+            Account::UserSpin,
+            Account::GuestUser,
+            Account::GuestKernel,
+        ];
         let now = self.now.get();
         let of = |c: &Cpu| {
             let booked = accounts.iter().map(|a| c.ledger[*a as usize].get()).sum::<Nanos>();

@@ -8,7 +8,7 @@
 use super::{Engine, Mode, STACKFUL, TaskWork};
 use crate::lines::{Cost, Touch};
 use crate::queue::{NO_KEY, key, key_time, key_within};
-use crate::thread::{Body, State, Thread};
+use crate::thread::{State, Thread};
 use contend_platform::slices::Rounds;
 use contend_platform::{Account, CpuId, LockEvent, NEVER, Nanos, TaskId, Time, Trap};
 use corosensei::stack::DefaultStack;
@@ -23,12 +23,16 @@ pub(crate) struct Code {
 
 impl Code {
     /// Code that has not started.
-    pub(crate) fn new(stack_bytes: usize, thread: Thread, body: Body) -> std::io::Result<Self> {
+    pub(crate) fn new<H: AsRef<Thread> + 'static>(
+        stack_bytes: usize,
+        handle: H,
+        body: impl FnOnce(&H) + 'static,
+    ) -> std::io::Result<Self> {
         let stack = DefaultStack::new(stack_bytes)?;
-        let state = Rc::clone(thread.state());
+        let state = Rc::clone(handle.as_ref().state());
         let coroutine = Coroutine::with_stack(stack, move |yielder, ()| {
-            thread.begin(yielder);
-            body(&thread);
+            handle.as_ref().begin(yielder);
+            body(&handle);
         });
         Ok(Code { coroutine, state })
     }
@@ -64,7 +68,7 @@ impl Engine {
             return false;
         }
         if work.left > 0 {
-            let left = self.run_stretch(work.left, work.account);
+            let left = self.run_stretch(work.left, work.account, NEVER);
             self.task_work.borrow_mut()[task.index()].left = left;
             if left > 0 {
                 return false;
@@ -218,12 +222,23 @@ impl Engine {
         within
     }
 
-    /// Compute `work` (1/1024 ns at reference speed) until an interrupt comes; returns what is left.
-    pub(crate) fn compute_user(&self, work: u64) -> u64 {
+    /// Compute `work` (1/1024 ns at reference speed), booked to `account`, until an interrupt or `deadline` comes; returns
+    /// what is left.
+    pub(crate) fn compute_user(&self, work: u64, account: Account, deadline: Time) -> u64 {
         if !self.may_suspend() {
             return 0;
         }
-        self.run_stretch(work, Account::User)
+        self.run_stretch(work, account, deadline)
+    }
+
+    /// Owe `ns` at reference speed of work that is not to be interrupted: leaving and entering guest mode.
+    pub(crate) fn spend_user(&self, ns: Nanos) {
+        let speed = self.cpu(self.current.get()).speed.get();
+        let ns = if speed == super::FULL_SPEED { ns } else { (ns * super::FULL_SPEED).div_ceil(speed) };
+        self.debt.set(self.debt.get() + ns);
+        if self.owes_too_much() {
+            self.settle_user();
+        }
     }
 
     /// What the looks of a poller cost is part of its wait, not owed on top of it.

@@ -145,10 +145,30 @@ impl KvmFeatures {
         self.directed_yield != DirectedYield::PleOff && self.ple_gap > 0
     }
 
+    /// A vCPU's window in cycles after a pause-loop exit.
+    pub(crate) fn grown_window(&self, window: u64) -> u64 {
+        let grown = match self.ple_window_grow {
+            0 => self.ple_window,
+            grow if grow < self.ple_window => window.saturating_mul(grow),
+            grow => window.saturating_add(grow),
+        };
+        grown.min(self.ple_window_max).max(self.ple_window)
+    }
+
+    /// The window when the vCPU is scheduled in.
+    pub(crate) fn shrunk_window(&self, window: u64) -> u64 {
+        let shrunk = match self.ple_window_shrink {
+            0 => self.ple_window,
+            shrink if shrink < self.ple_window => window / shrink,
+            shrink => window.saturating_sub(shrink),
+        };
+        shrunk.max(self.ple_window)
+    }
+
     /// Halt polling's window after a halt of `slept` ns that began with the window `now_ns` (mechanisms D.4).
     pub(crate) fn next_poll_ns(&self, window: Nanos, slept: Nanos, valid: bool) -> Nanos {
         let shrunk = || {
-            let to = if self.halt_poll_ns_shrink == 0 { 0 } else { window / self.halt_poll_ns_shrink };
+            let to = window.checked_div(self.halt_poll_ns_shrink).unwrap_or(0);
             if to < self.halt_poll_ns_grow_start { 0 } else { to }
         };
         if self.halt_poll_ns == 0 {

@@ -5,18 +5,18 @@
 
 use super::{Os, Pending};
 use crate::program::{ObjId, ObjectKind};
-use crate::world::Sim;
+use crate::world::World;
 use contend_platform::Ordering::{AcqRel, Acquire, Relaxed};
-use contend_platform::{Platform, TaskId, Work};
+use contend_platform::{TaskId, Work};
 use contend_sched::kernel::{Kernel, SyscallEnd};
 use contend_sched::policy::Policy;
 
-impl Os {
+impl<W: World> Os<W> {
     /// pthread_mutex_lock. `fresh`: the first attempt, made in user space.
     pub(super) fn mutex_lock<L: Policy>(
         &self,
-        kernel: &Kernel<Sim, L>,
-        p: &Sim,
+        kernel: &Kernel<W, L>,
+        p: &W,
         task: TaskId,
         o: ObjId,
         fresh: bool,
@@ -46,13 +46,7 @@ impl Os {
     }
 
     /// pthread_mutex_unlock: free the word, then wake one waiter, who tries again.
-    pub(super) fn mutex_unlock<L: Policy>(
-        &self,
-        kernel: &Kernel<Sim, L>,
-        p: &Sim,
-        task: TaskId,
-        o: ObjId,
-    ) -> SyscallEnd {
+    pub(super) fn mutex_unlock<L: Policy>(&self, kernel: &Kernel<W, L>, p: &W, task: TaskId, o: ObjId) -> SyscallEnd {
         let ob = self.object(o);
         assert_eq!(ob.owner(), Some(task), "mutex {} is unlocked by a task that does not hold it", ob.name);
         p.swap(&ob.word, 0, AcqRel);
@@ -66,8 +60,8 @@ impl Os {
     /// pthread_cond_wait: queue at the condition variable, then let go of the mutex, so that no signal is lost.
     pub(super) fn cond_wait<L: Policy>(
         &self,
-        kernel: &Kernel<Sim, L>,
-        p: &Sim,
+        kernel: &Kernel<W, L>,
+        p: &W,
         task: TaskId,
         cond: ObjId,
         mutex: ObjId,
@@ -81,8 +75,8 @@ impl Os {
     /// Sleep at an object until [`Os::futex_wake`] takes the task off its queue.
     pub(super) fn futex_wait<L: Policy>(
         &self,
-        kernel: &Kernel<Sim, L>,
-        p: &Sim,
+        kernel: &Kernel<W, L>,
+        p: &W,
         task: TaskId,
         o: ObjId,
         pending: Pending,
@@ -102,7 +96,7 @@ impl Os {
     }
 
     /// Wake up to `n` sleepers, first come first served.
-    pub(super) fn futex_wake<L: Policy>(&self, kernel: &Kernel<Sim, L>, p: &Sim, o: ObjId, n: u32) -> SyscallEnd {
+    pub(super) fn futex_wake<L: Policy>(&self, kernel: &Kernel<W, L>, p: &W, o: ObjId, n: u32) -> SyscallEnd {
         p.charge(Work::FutexOp, 1);
         let ob = self.object(o);
         ob.lock.lock(p);
@@ -124,13 +118,13 @@ impl Os {
         woken
     }
 
-    pub(super) fn wake_all<L: Policy>(&self, kernel: &Kernel<Sim, L>, p: &Sim, tasks: Vec<TaskId>, flags: u64) {
+    pub(super) fn wake_all<L: Policy>(&self, kernel: &Kernel<W, L>, p: &W, tasks: Vec<TaskId>, flags: u64) {
         for task in tasks {
             self.wake(kernel, p, task, flags);
         }
     }
 
-    pub(super) fn barrier<L: Policy>(&self, kernel: &Kernel<Sim, L>, p: &Sim, task: TaskId, o: ObjId) -> SyscallEnd {
+    pub(super) fn barrier<L: Policy>(&self, kernel: &Kernel<W, L>, p: &W, task: TaskId, o: ObjId) -> SyscallEnd {
         p.charge(Work::FutexOp, 1);
         let ob = self.object(o);
         let ObjectKind::Barrier { parties } = ob.kind else { panic!("{} is not a barrier", ob.name) };
@@ -155,8 +149,8 @@ impl Os {
     /// A task at a barrier runs again: has its generation passed?
     pub(super) fn barrier_check<L: Policy>(
         &self,
-        kernel: &Kernel<Sim, L>,
-        p: &Sim,
+        kernel: &Kernel<W, L>,
+        p: &W,
         task: TaskId,
         o: ObjId,
         generation: u64,
@@ -167,7 +161,7 @@ impl Os {
         self.block(kernel, p, task, Pending::Barrier(o, generation))
     }
 
-    pub(super) fn sem_wait<L: Policy>(&self, kernel: &Kernel<Sim, L>, p: &Sim, task: TaskId, o: ObjId) -> SyscallEnd {
+    pub(super) fn sem_wait<L: Policy>(&self, kernel: &Kernel<W, L>, p: &W, task: TaskId, o: ObjId) -> SyscallEnd {
         p.charge(Work::FutexOp, 1);
         let ob = self.object(o);
         ob.lock.lock(p);
@@ -185,7 +179,7 @@ impl Os {
         end
     }
 
-    pub(super) fn sem_post<L: Policy>(&self, kernel: &Kernel<Sim, L>, p: &Sim, o: ObjId, n: u32) -> SyscallEnd {
+    pub(super) fn sem_post<L: Policy>(&self, kernel: &Kernel<W, L>, p: &W, o: ObjId, n: u32) -> SyscallEnd {
         p.charge(Work::FutexOp, 1);
         let ob = self.object(o);
         ob.lock.lock(p);

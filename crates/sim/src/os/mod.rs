@@ -13,10 +13,11 @@ mod word_futex;
 
 pub use object::ObjectReport;
 
+use crate::kvm::VcpuWait;
 use crate::program::{Cx, Metrics, ObjId, Op, Program, TaskSpec, Workload};
 use crate::thread::{Ready, State};
-use crate::world::Sim;
-use contend_platform::{Account, Nanos, Platform, TaskId, Time, Work};
+use crate::world::World;
+use contend_platform::{Account, Nanos, TaskId, Time, Work};
 use contend_sched::cpuset::Affinity;
 use contend_sched::kernel::{Kernel, SyscallEnd, Syscalls};
 use contend_sched::policy::Policy;
@@ -31,7 +32,7 @@ use std::rc::Rc;
 
 /// What is left to do of a system call.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Pending {
+pub(crate) enum Pending {
     /// Nothing: ask the program.
     Nothing,
     /// Sleep until this time; the timer is armed.
@@ -52,6 +53,8 @@ enum Pending {
     Futex(ObjId),
     /// Wait for a wake-up of the word that the thread halts on.
     WordFutex,
+    /// Serve a vCPU's exit further.
+    Vcpu(VcpuWait),
 }
 
 /// What a task runs.
@@ -148,8 +151,8 @@ impl Metrics for Unheard {
 }
 
 /// The kernel around the scheduler.
-pub struct Os {
-    objects: Vec<Object>,
+pub struct Os<W: World> {
+    objects: Vec<Object<W>>,
     tasks: RefCell<Vec<Option<OsTask>>>,
     finished: RefCell<Vec<TaskReport>>,
     ids: RefCell<Vec<u64>>,
@@ -170,11 +173,11 @@ pub struct Os {
 /// Most exited tasks whose reports are kept.
 const REPORT_MAX: usize = 1 << 20;
 
-impl Os {
+impl<W: World> Os<W> {
     /// A kernel for `workload`; its tasks start when CPU 0 calls [`Os::start`].
     pub(crate) fn new<L: Policy>(
-        p: &Sim,
-        kernel: &Kernel<Sim, L>,
+        p: &W,
+        kernel: &Kernel<W, L>,
         workload: &mut Workload,
         threads: Vec<Ready>,
         seed: u64,
@@ -202,17 +205,17 @@ impl Os {
     }
 
     /// Start the tasks that exist at time 0, on the calling CPU's behalf, in order.
-    pub fn start<L: Policy>(&self, kernel: &Kernel<Sim, L>, p: &Sim) {
+    pub fn start<L: Policy>(&self, kernel: &Kernel<W, L>, p: &W) {
         let initial = self.initial.take();
         let threads = self.threads.take();
         if initial.is_empty() && threads.is_empty() {
-            p.engine().stop();
+            p.all_exited();
         }
         for spec in initial {
             self.spawn(kernel, p, spec);
         }
         for thread in threads {
-            self.spawn_thread(kernel, p, thread);
+            W::spawn_thread(self, kernel, p, thread);
         }
     }
 
@@ -225,7 +228,7 @@ impl Os {
         self.alive.get()
     }
 
-    fn spawn<L: Policy>(&self, kernel: &Kernel<Sim, L>, p: &Sim, spec: TaskSpec) {
+    fn spawn<L: Policy>(&self, kernel: &Kernel<W, L>, p: &W, spec: TaskSpec) {
         let TaskSpec { name, program, nice, affinity, background } = spec;
         let working_set_kib = program.working_set_kib();
         let code = Code::Program(program);
@@ -233,14 +236,14 @@ impl Os {
         kernel.wake_up_new(p, task);
     }
 
-    fn create<L: Policy>(&self, kernel: &Kernel<Sim, L>, p: &Sim, birth: Birth) -> TaskId {
+    fn create<L: Policy>(&self, kernel: &Kernel<W, L>, p: &W, birth: Birth) -> TaskId {
         let (program, thread) = match birth.code {
             Code::Program(program) => (Some(program), None),
             Code::Thread(state) => (None, Some(state)),
         };
         let affinity = birth.affinity.map_or(Affinity::ALL, Affinity::only);
         let task = kernel.create(p, birth.nice, affinity);
-        p.engine().create_task(task, birth.working_set_kib);
+        p.create_task(task, birth.working_set_kib);
         let id = self.created.get();
         self.created.set(id + 1);
         self.alive.set(self.alive.get() + 1);
@@ -274,17 +277,17 @@ impl Os {
         f(self.tasks.borrow_mut()[task.index()].as_mut().expect("the task lives"))
     }
 
-    fn object(&self, id: ObjId) -> &Object {
+    fn object(&self, id: ObjId) -> &Object<W> {
         &self.objects[id.0 as usize]
     }
 
     /// Wake a task that sleeps at an object.
-    fn wake<L: Policy>(&self, kernel: &Kernel<Sim, L>, p: &Sim, task: TaskId, flags: u64) -> bool {
+    fn wake<L: Policy>(&self, kernel: &Kernel<W, L>, p: &W, task: TaskId, flags: u64) -> bool {
         kernel.try_to_wake_up(p, task, state::NORMAL, flags)
     }
 
     /// Ask the program what it does next.
-    fn next_op(&self, p: &Sim, task: TaskId) -> Op {
+    fn next_op(&self, p: &W, task: TaskId) -> Op {
         let (now, cpu) = (p.now(), p.cpu());
         // A program sees nothing of the kernel but this context: the borrows end before anything else can run.
         let mut metrics = self.metrics.borrow_mut();
@@ -298,9 +301,9 @@ impl Os {
     /// Begin an operation.
     // Called once, from the hot path of every system call.
     #[inline(always)]
-    fn begin<L: Policy>(&self, kernel: &Kernel<Sim, L>, p: &Sim, task: TaskId, op: Op) -> SyscallEnd {
+    fn begin<L: Policy>(&self, kernel: &Kernel<W, L>, p: &W, task: TaskId, op: Op) -> SyscallEnd {
         if let Op::Run(ns) = op {
-            p.engine().set_work(task, ns, Account::User);
+            p.set_work(task, ns, Account::User);
             return SyscallEnd::Continue;
         }
         // A mutex enters the kernel only when it must.
@@ -310,7 +313,7 @@ impl Os {
         match op {
             Op::Run(_) => unreachable!("handled above"),
             Op::Syscall(ns) => {
-                p.engine().set_work(task, ns, Account::Syscall);
+                p.set_work(task, ns, Account::Syscall);
                 SyscallEnd::Continue
             }
             Op::Sleep(ns) => self.sleep_until(kernel, p, task, p.now().saturating_add(ns)),
@@ -352,7 +355,7 @@ impl Os {
     }
 
     /// Go on with a system call that blocked, or begin one that may.
-    fn go_on<L: Policy>(&self, kernel: &Kernel<Sim, L>, p: &Sim, task: TaskId, pending: Pending) -> SyscallEnd {
+    fn go_on<L: Policy>(&self, kernel: &Kernel<W, L>, p: &W, task: TaskId, pending: Pending) -> SyscallEnd {
         match pending {
             Pending::Nothing => SyscallEnd::Continue,
             Pending::Sleep(until) => {
@@ -371,7 +374,7 @@ impl Os {
                 self.futex_wait(kernel, p, task, c, pending)
             }
             Pending::Barrier(o, generation) => self.barrier_check(kernel, p, task, o, generation),
-            Pending::WordFutex => self.word_woken(kernel, p, task),
+            Pending::WordFutex | Pending::Vcpu(_) => W::thread_woken(self, kernel, p, task),
             Pending::Sem(o) => self.sem_wait(kernel, p, task, o),
             Pending::Futex(o) => {
                 if self.with(task, |t| t.woken) {
@@ -382,28 +385,32 @@ impl Os {
         }
     }
 
-    fn done(&self, task: TaskId) -> SyscallEnd {
+    pub(crate) fn set_pending(&self, task: TaskId, pending: Pending) {
+        self.with(task, |t| t.pending = pending);
+    }
+
+    pub(crate) fn done(&self, task: TaskId) -> SyscallEnd {
         self.with(task, |t| t.pending = Pending::Nothing);
         SyscallEnd::Continue
     }
 
     /// Sleep; `pending` is what is left to do. Where there is an object, its lock is held.
     #[inline]
-    fn block<L: Policy>(&self, kernel: &Kernel<Sim, L>, p: &Sim, task: TaskId, pending: Pending) -> SyscallEnd {
+    fn block<L: Policy>(&self, kernel: &Kernel<W, L>, p: &W, task: TaskId, pending: Pending) -> SyscallEnd {
         self.with(task, |t| t.pending = pending);
         kernel.announce_sleep(p, task, state::INTERRUPTIBLE);
         SyscallEnd::Block
     }
 
     #[inline(always)]
-    fn sleep_until<L: Policy>(&self, kernel: &Kernel<Sim, L>, p: &Sim, task: TaskId, at: Time) -> SyscallEnd {
+    fn sleep_until<L: Policy>(&self, kernel: &Kernel<W, L>, p: &W, task: TaskId, at: Time) -> SyscallEnd {
         p.charge(Work::TimerProgram, 1);
         let end = self.block(kernel, p, task, Pending::Sleep(at));
-        p.engine().arm_timer(at, task);
+        p.arm_timer(at, task);
         end
     }
 
-    fn kernel_lock(&self, p: &Sim, o: ObjId, ns: Nanos) -> SyscallEnd {
+    fn kernel_lock(&self, p: &W, o: ObjId, ns: Nanos) -> SyscallEnd {
         let before = p.enter(Account::Syscall);
         let lock = &self.object(o).lock;
         lock.lock(p);
@@ -413,7 +420,7 @@ impl Os {
         SyscallEnd::Continue
     }
 
-    fn exit<L: Policy>(&self, kernel: &Kernel<Sim, L>, p: &Sim, task: TaskId) -> SyscallEnd {
+    fn exit<L: Policy>(&self, kernel: &Kernel<W, L>, p: &W, task: TaskId) -> SyscallEnd {
         kernel.exiting(p, task);
         let background = self.with(task, |t| {
             t.alive = false;
@@ -429,7 +436,7 @@ impl Os {
         if !background {
             self.foreground.set(self.foreground.get() - 1);
             if self.foreground.get() == 0 {
-                p.engine().stop();
+                p.all_exited();
             }
         }
         SyscallEnd::Exit
@@ -437,16 +444,16 @@ impl Os {
 
     fn report<L: Policy>(
         &self,
-        kernel: &Kernel<Sim, L>,
+        kernel: &Kernel<W, L>,
         task: TaskId,
         exited: Option<Time>,
         end: Option<Time>,
     ) -> TaskReport {
         let t = kernel.task(task);
-        let (mut run, wake) = (t.ent.observe(|e| e.stats), t.info.observe(|i| i.stats));
+        let (mut run, wake) = (W::observe(&t.ent, |e| e.stats), W::observe(&t.info, |i| i.stats));
         // The stretch under way of a task that runs.
-        if let (Some(cpu), Some(end)) = (t.ent.observe(|e| e.queued_on), end) {
-            let since = kernel.rq(cpu).data.observe(|rd| (rd.curr == Some(task)).then_some(rd.curr_since));
+        if let (Some(cpu), Some(end)) = (W::observe(&t.ent, |e| e.queued_on), end) {
+            let since = W::observe(&kernel.rq(cpu).data, |rd| (rd.curr == Some(task)).then_some(rd.curr_since));
             run.sum_exec += since.map_or(0, |since| end.saturating_sub(since));
         }
         let id = self.ids.borrow()[task.index()];
@@ -483,6 +490,7 @@ impl Os {
             Pending::Barrier(o, _) => format!("barrier {} ({})", name(o), self.object(o).progress()),
             Pending::Sem(o) => format!("a post to {}", name(o)),
             Pending::Futex(o) => format!("a wake-up of {}", name(o)),
+            Pending::Vcpu(wait) => wait.describe().into(),
             Pending::WordFutex => {
                 let (line, held) = self.with(task, |t| t.thread.as_ref().map(|s| s.halts.get())).flatten()?;
                 format!("a kick of a word on line {line} that held {held}")
@@ -508,7 +516,7 @@ impl Os {
     }
 
     /// Reports of all tasks as of `end`, in order of creation.
-    pub fn reports<L: Policy>(&self, kernel: &Kernel<Sim, L>, end: Time) -> Vec<TaskReport> {
+    pub fn reports<L: Policy>(&self, kernel: &Kernel<W, L>, end: Time) -> Vec<TaskReport> {
         let mut all = self.finished.borrow().clone();
         let n = self.tasks.borrow().len();
         for i in 0..n {
@@ -520,6 +528,11 @@ impl Os {
         all
     }
 
+    /// The objects' locks with their numbers, for reports that know locks by number.
+    pub(crate) fn object_reports_numbered(&self) -> Vec<(ObjectReport, u32)> {
+        self.objects.iter().map(|o| (o.report(), o.lock.number())).collect()
+    }
+
     /// Objects with locks that were used.
     pub fn object_reports(&self) -> Vec<ObjectReport> {
         let mut all: Vec<_> = self.objects.iter().map(Object::report).collect();
@@ -528,8 +541,8 @@ impl Os {
     }
 }
 
-impl<L: Policy> Syscalls<Sim, L> for Os {
-    fn syscall(&self, kernel: &Kernel<Sim, L>, p: &Sim, task: TaskId) -> SyscallEnd {
+impl<W: World, L: Policy> Syscalls<W, L> for Os<W> {
+    fn syscall(&self, kernel: &Kernel<W, L>, p: &W, task: TaskId) -> SyscallEnd {
         let before = p.enter(Account::Syscall);
         let (pending, stackless) = self.with(task, |t| (t.pending, t.thread.is_none()));
         let end = 'end: {
@@ -539,7 +552,7 @@ impl<L: Policy> Syscalls<Sim, L> for Os {
             let op = if stackless {
                 self.next_op(p, task)
             } else {
-                match self.thread_op(kernel, p, task) {
+                match W::thread_op(self, kernel, p, task) {
                     Ok(op) => op,
                     Err(end) => break 'end end,
                 }

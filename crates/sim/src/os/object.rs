@@ -1,7 +1,7 @@
 //! Objects that tasks share: a lock on its own line, and the data it guards.
 
 use crate::program::{self, ObjectKind};
-use crate::world::Sim;
+use crate::world::World;
 use contend_platform::{Account, CpuId, Platform, TaskId};
 use contend_sched::kernel::Kernel;
 use contend_sched::policy::Policy;
@@ -10,13 +10,13 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 
 /// One object. Its data is touched with its lock held, but for the user-space word of a mutex.
-pub(super) struct Object {
+pub(super) struct Object<W: World> {
     pub name: String,
     pub kind: ObjectKind,
     /// wait_queue lock, futex hash bucket lock, or the spinlock itself.
-    pub lock: KernelLock<Sim>,
+    pub lock: KernelLock<W>,
     /// Where the data lies.
-    pub data: <Sim as Platform>::Cell<()>,
+    pub data: <W as Platform>::Cell<()>,
     /// Bytes in a pipe, count of a semaphore, arrivals at a barrier.
     pub level: Cell<u64>,
     /// Bytes read from a pipe since a page's worth was last freed for waiting writers.
@@ -28,7 +28,7 @@ pub(super) struct Object {
     /// Generation of a barrier.
     pub generation: Cell<u64>,
     /// Owner of a mutex, + 1; 0: free. User space's word.
-    pub word: <Sim as Platform>::Word,
+    pub word: <W as Platform>::Word,
     /// Sleepers, first come first served; readers of a pipe.
     pub waiters: RefCell<VecDeque<TaskId>>,
     /// Writers of a pipe.
@@ -46,8 +46,8 @@ pub struct ObjectReport {
     pub lock: LockStats,
 }
 
-impl Object {
-    pub fn new<L: Policy>(p: &Sim, kernel: &Kernel<Sim, L>, o: &program::Object) -> Self {
+impl<W: World> Object<W> {
+    pub fn new<L: Policy>(p: &W, kernel: &Kernel<W, L>, o: &program::Object) -> Self {
         let level = match o.kind {
             ObjectKind::Semaphore { initial } => u64::from(initial),
             _ => 0,
@@ -71,7 +71,7 @@ impl Object {
     }
 
     /// Touch the data's line for writing; the lock is held.
-    pub fn touch(&self, p: &Sim) {
+    pub fn touch(&self, p: &W) {
         // SAFETY: the lock that guards the data is held by the caller; the closure does nothing.
         unsafe { p.write(&self.data, |()| ()) }
     }

@@ -6,8 +6,8 @@
 
 use super::{Os, Pending};
 use crate::program::{ObjId, ObjectKind};
-use crate::world::Sim;
-use contend_platform::{Account, CpuId, Platform, TaskId, Work};
+use crate::world::World;
+use contend_platform::{Account, CpuId, TaskId, Work};
 use contend_sched::kernel::{Kernel, SyscallEnd};
 use contend_sched::policy::Policy;
 use contend_sched::wakeup::flags;
@@ -17,29 +17,29 @@ use std::collections::VecDeque;
 /// Bytes of a page.
 const PAGE: u64 = 4096;
 
-impl Os {
-    fn copy(&self, p: &Sim, bytes: u64) {
-        let ns = (p.engine().work_cost(Work::CopyKib) * bytes).div_ceil(1024);
+impl<W: World> Os<W> {
+    fn copy(&self, p: &W, bytes: u64) {
+        let ns = (p.work_cost(Work::CopyKib) * bytes).div_ceil(1024);
         p.charge(Work::Ns, ns);
     }
 
     /// Copy bytes that `writer` wrote: they come out of its caches.
-    fn copy_from(&self, p: &Sim, writer: CpuId, bytes: u64) {
+    fn copy_from(&self, p: &W, writer: CpuId, bytes: u64) {
         self.copy(p, bytes);
-        let ns = (p.engine().refill_cost(writer, p.cpu()) * bytes).div_ceil(1024);
+        let ns = (p.refill_cost(writer, p.cpu()) * bytes).div_ceil(1024);
         if ns > 0 {
             let before = p.enter(Account::ColdCache);
-            p.engine().owe_latency(ns);
+            p.owe_latency(ns);
             p.enter(before);
         }
     }
 
     /// A socket's state comes from the CPU that worked on it last.
-    fn fetch_state(&self, p: &Sim, o: ObjId) {
+    fn fetch_state(&self, p: &W, o: ObjId) {
         let ob = self.object(o);
         if let ObjectKind::Socket { lines, .. } = ob.kind {
             let from = ob.state_at.replace(p.cpu());
-            p.engine().owe_latency(u64::from(lines) * p.engine().line_cost(from, p.cpu()));
+            p.owe_latency(u64::from(lines) * p.line_cost(from, p.cpu()));
         }
     }
 
@@ -47,7 +47,7 @@ impl Os {
         matches!(self.object(o).kind, ObjectKind::Socket { .. })
     }
 
-    fn transfer_cost(&self, p: &Sim, o: ObjId) {
+    fn transfer_cost(&self, p: &W, o: ObjId) {
         p.charge(if self.is_socket(o) { Work::SocketOp } else { Work::PipeOp }, 1);
     }
 
@@ -60,8 +60,8 @@ impl Os {
 
     pub(super) fn pipe_write<L: Policy>(
         &self,
-        kernel: &Kernel<Sim, L>,
-        p: &Sim,
+        kernel: &Kernel<W, L>,
+        p: &W,
         task: TaskId,
         o: ObjId,
         bytes: u32,
@@ -102,8 +102,8 @@ impl Os {
 
     pub(super) fn pipe_read<L: Policy>(
         &self,
-        kernel: &Kernel<Sim, L>,
-        p: &Sim,
+        kernel: &Kernel<W, L>,
+        p: &W,
         task: TaskId,
         o: ObjId,
         bytes: u32,
@@ -177,7 +177,7 @@ impl Os {
     }
 
     /// Wake one exclusive waiter: the first whose wake-up reports success leaves the queue, and the walk ends.
-    fn wake_queue<L: Policy>(&self, kernel: &Kernel<Sim, L>, p: &Sim, queue: &RefCell<VecDeque<TaskId>>) {
+    fn wake_queue<L: Policy>(&self, kernel: &Kernel<W, L>, p: &W, queue: &RefCell<VecDeque<TaskId>>) {
         if queue.borrow().is_empty() {
             return;
         }

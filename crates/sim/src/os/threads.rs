@@ -3,24 +3,27 @@
 use super::{Birth, Code, Os, Pending};
 use crate::program::Op;
 use crate::thread::{Call, Ready};
-use crate::world::Sim;
+use crate::world::{Sim, World};
 use contend_platform::{Nanos, Platform, TaskId, Time, Work};
 use contend_sched::kernel::{Kernel, SyscallEnd};
 use contend_sched::policy::Policy;
 use std::rc::Rc;
 
-impl Os {
-    pub(super) fn spawn_thread<L: Policy>(&self, kernel: &Kernel<Sim, L>, p: &Sim, thread: Ready) {
-        let Ready { name, code: stack, nice, affinity, background, working_set_kib } = thread;
+impl Os<Sim> {
+    pub(crate) fn spawn_thread<L: Policy>(&self, kernel: &Kernel<Sim, L>, p: &Sim, thread: Ready) {
+        let Ready { name, code: stack, nice, affinity, background, working_set_kib, vcpu } = thread;
         let code = Code::Thread(Rc::clone(stack.state()));
         let task = self.create(kernel, p, Birth { name, code, nice, affinity, background, working_set_kib });
         p.engine().give_code(task, stack);
+        if let (Some((vm, number)), Some(kvm)) = (vcpu, p.kvm()) {
+            kvm.adopt(p, kernel, task, vm, number);
+        }
         kernel.wake_up_new(p, task);
     }
 
     /// What a thread has trapped for: an operation that programs can ask for too, or, served here, a call on a word.
     #[cold]
-    pub(super) fn thread_op<L: Policy>(
+    pub(crate) fn serve_thread<L: Policy>(
         &self,
         kernel: &Kernel<Sim, L>,
         p: &Sim,
@@ -44,6 +47,7 @@ impl Os {
                 state.cpu_time.set(ran + p.now().saturating_sub(since));
                 Err(self.done(task))
             }
+            Call::Vcpu(call) => Err(self.vcpu_exit(kernel, p, task, call)),
             Call::Wake(futex) => {
                 p.charge(Work::Syscall, 1);
                 Err(self.word_wake(kernel, p, futex))
@@ -51,14 +55,13 @@ impl Os {
         }
     }
 
-    /// A thread's call has been served as far as it goes: its code does not go on while the call waits.
+    /// A thread goes on with a call that blocked.
     #[cold]
-    pub(super) fn thread_served(&self, task: TaskId, end: SyscallEnd) {
-        self.with(task, |t| {
-            if let Some(state) = &t.thread {
-                state.in_kernel.set(end == SyscallEnd::Block && t.pending != Pending::Nothing);
-            }
-        });
+    pub(crate) fn thread_goes_on<L: Policy>(&self, kernel: &Kernel<Sim, L>, p: &Sim, task: TaskId) -> SyscallEnd {
+        match self.with(task, |t| t.pending) {
+            Pending::Vcpu(wait) => self.vcpu_goes_on(kernel, p, task, wait),
+            _ => self.word_woken(kernel, p, task),
+        }
     }
 
     /// Do all tasks but background programs wait, and have waited for as long as this, for what only threads can give? Then
@@ -70,8 +73,26 @@ impl Os {
             let Some(state) = &t.thread else { return t.background };
             threads += 1;
             let spins = state.spins.get().is_some_and(|s| !s.bounded && now.saturating_sub(s.since) > long);
-            spins || (t.pending == Pending::WordFutex && !t.woken)
+            let waits = match t.pending {
+                Pending::WordFutex => !t.woken,
+                // A halted vCPU with a timer will go on by itself.
+                Pending::Vcpu(wait) => wait.for_ever(),
+                _ => false,
+            };
+            spins || waits
         });
         stuck && threads > 0
+    }
+}
+
+impl<W: World> Os<W> {
+    /// A thread's call has been served as far as it goes: its code does not go on while the call waits.
+    #[cold]
+    pub(super) fn thread_served(&self, task: TaskId, end: SyscallEnd) {
+        self.with(task, |t| {
+            if let Some(state) = &t.thread {
+                state.in_kernel.set(t.pending != Pending::Nothing && end != SyscallEnd::Exit);
+            }
+        });
     }
 }

@@ -67,7 +67,7 @@ impl Bucket {
     }
 }
 
-impl Os {
+impl Os<Sim> {
     /// Sleep while `word` holds `expected`, until woken.
     pub(super) fn word_wait<L: Policy>(
         &self,

@@ -1,0 +1,192 @@
+//! A guest from its specification to its report: its kernel, and the threads that are its vCPUs.
+
+use super::spec::{GuestReport, GuestSpec, VcpuReport, VcpuTimes};
+use super::state::{Phase, VcpuState};
+use super::vcpu::Vcpu;
+use super::vm::Vm;
+use crate::engine::{Code, Engine};
+use crate::host::LockReport;
+use crate::kvm::Hypervisor;
+use crate::os::Os;
+use crate::program::Metrics;
+use crate::thread::{Ready, Thread};
+use crate::world::Sim;
+use contend_platform::{CpuId, LockEvent, Nanos, Platform, Time};
+use contend_sched::features::{Features, PolicyKind};
+use contend_sched::kernel::Kernel;
+use contend_sched::policy::{Policy, cfs::Cfs, eevdf::Eevdf, fifo::Fifo};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+/// Stack of a vCPU in bytes, besides its guard page: as much as a physical CPU's.
+const STACK_BYTES: usize = 256 * 1024;
+
+/// A guest whose kernel's policy is some other code's business.
+pub(crate) trait RunningGuest {
+    /// What happened until `end`.
+    fn report(&self, end: Time) -> GuestReport;
+    /// Tasks that wait, and for what.
+    fn who_waits(&self, end: Time) -> Vec<String>;
+}
+
+struct Running<L: Policy> {
+    name: String,
+    vm: Rc<Vm>,
+    kernel: Rc<Kernel<Vcpu, L>>,
+    os: Rc<Os<Vcpu>>,
+}
+
+/// A guest that is ready to run.
+pub(crate) struct Booted {
+    pub vm: Rc<Vm>,
+    pub guest: Box<dyn RunningGuest>,
+    /// The threads that are its vCPUs.
+    pub threads: Vec<Ready>,
+}
+
+/// What all guests of a run are made with.
+pub(crate) struct Boot<'a> {
+    pub p: &'a Sim,
+    pub kvm: &'a Rc<Hypervisor>,
+    pub seed: u64,
+    pub warmup: Time,
+}
+
+/// Make a guest: its virtual machine, its kernel, and threads for its vCPUs, which are number `index` among the run's guests.
+pub(crate) fn boot(
+    with: &Boot<'_>,
+    index: usize,
+    spec: GuestSpec,
+) -> std::io::Result<Booted> {
+    let tick = 1_000_000_000 / u64::from(spec.hz);
+    let cpus = spec.topology.nr_cpus();
+    let f: &Features = &spec.features;
+    match spec.policy {
+        PolicyKind::Fifo => boot_with(with, index, Fifo::new(f), tick, spec),
+        PolicyKind::Cfs => boot_with(with, index, Cfs::new(f, cpus), tick, spec),
+        PolicyKind::Eevdf => boot_with(with, index, Eevdf::new(f, cpus, tick), tick, spec),
+    }
+}
+
+fn boot_with<L: Policy>(
+    with: &Boot<'_>,
+    index: usize,
+    policy: L,
+    tick_ns: Nanos,
+    spec: GuestSpec,
+) -> std::io::Result<Booted> {
+    let GuestSpec { name, topology, features, mut workload, pin, background, .. } = spec;
+    let (p, kvm) = (with.p, with.kvm);
+    let engine: &Rc<Engine> = p.engine();
+    let n = topology.nr_cpus();
+    let window = kvm.features().ple_window;
+    let vcpu = |i: usize| Rc::new(VcpuState::new(p, CpuId(i as u16), kvm.costs(), kvm.modes(), window));
+    let vm = Rc::new(Vm {
+        vcpus: (0..n).map(vcpu).collect(),
+        last_boosted: p.word(p.line(), 0),
+        tasks: RefCell::default(),
+        timer_seq: Cell::new(0),
+        tick_ns,
+        finished: Cell::new(None),
+        background,
+        lock_events: std::array::from_fn(|_| Cell::new(0)),
+        preemption: RefCell::default(),
+        kvm: Rc::downgrade(kvm),
+    });
+    let handle = |number: CpuId| {
+        let thread = Thread::of_vcpu(Rc::clone(engine), Rc::clone(vm.vcpu(number)));
+        Vcpu::new(thread, Rc::clone(&vm), number)
+    };
+    // Words and cells take no time to make.
+    let outside = handle(CpuId(0));
+    let kernel = Rc::new(Kernel::new(&outside, topology, features, policy, tick_ns));
+    // Each guest's programs have random streams of their own.
+    let seed = with.seed ^ (index as u64 + 1).rotate_left(32);
+    let os = Rc::new(Os::new(&outside, &kernel, &mut workload, Vec::new(), seed, with.warmup));
+    let mut threads = Vec::with_capacity(n);
+    for i in 0..n {
+        let number = CpuId(i as u16);
+        let (kernel, os) = (Rc::clone(&kernel), Rc::clone(&os));
+        let code = Code::new(STACK_BYTES, handle(number), move |vcpu: &Vcpu| {
+            vcpu.start();
+            if vcpu.cpu() == CpuId(0) {
+                os.start(&kernel, vcpu);
+            }
+            kernel.cpu_loop(vcpu, &*os);
+        })?;
+        threads.push(Ready {
+            name: format!("{name}/{i}"),
+            code,
+            nice: 0,
+            affinity: pin.get(i).cloned(),
+            background: true,
+            working_set_kib: 0,
+            vcpu: Some((index, number)),
+        });
+    }
+    let running = Running { name, vm: Rc::clone(&vm), kernel, os };
+    Ok(Booted { vm, guest: Box::new(running), threads })
+}
+
+impl<L: Policy> RunningGuest for Running<L> {
+    fn report(&self, end: Time) -> GuestReport {
+        let vcpus = self.vm.vcpus.iter().map(|v| {
+            let (ledger, times) = v.close(end);
+            let rq = self.kernel.rq(v.number);
+            VcpuReport {
+                ledger,
+                times: VcpuTimes {
+                    halted: times[Phase::Halted as usize],
+                    stolen: times[Phase::Stolen as usize],
+                    host: times[Phase::Host as usize],
+                },
+                exits: v.exits.get(),
+                stats: rq.data.observe(|rd| rq.stats(rd)),
+                preempted: v.preemptions.get(),
+                preempted_max: v.preempted_max.get(),
+            }
+        });
+        let rqs = self.kernel.rqs.iter().enumerate();
+        let mut numbers = Vec::new();
+        let mut locks: Vec<LockReport> = rqs
+            .map(|(i, rq)| {
+                numbers.push(rq.lock.number());
+                LockReport { name: format!("rq/{i}"), kind: "rq", stats: rq.lock.stats() }
+            })
+            .collect();
+        for (o, number) in self.os.object_reports_numbered() {
+            numbers.push(number);
+            locks.push(LockReport { name: o.name, kind: o.kind, stats: o.lock });
+        }
+        let by_number = self.vm.preemption.borrow();
+        let preemption = numbers.iter().map(|n| by_number.get(*n as usize).copied().unwrap_or_default()).collect();
+        let mut metrics = self.os.metrics.borrow().clone();
+        for event in LockEvent::ALL {
+            let n = self.vm.lock_events[*event as usize].get();
+            if n > 0 {
+                metrics.count(event.name(), n);
+            }
+        }
+        GuestReport {
+            name: self.name.clone(),
+            finished: self.vm.finished.get(),
+            vcpus: vcpus.collect(),
+            tasks: self.os.reports(&self.kernel, end),
+            locks,
+            preemption,
+            metrics,
+        }
+    }
+
+    fn who_waits(&self, end: Time) -> Vec<String> {
+        let tasks = self.os.reports(&self.kernel, end);
+        let waiting = tasks.iter().filter(|t| t.exited.is_none());
+        waiting
+            .take(20)
+            .map(|t| {
+                let what = t.waits_for.as_deref().unwrap_or("nothing it was told about");
+                format!("{}: {} (task {}) waits for {what}", self.name, t.name, t.id)
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,311 @@
+//! A vCPU: what its guest, its thread and the host know of one another.
+
+use crate::kvm::{Counters, Exit, VirtCosts};
+use crate::thread::Thread;
+use crate::world::{Sim, SimWord};
+use contend_platform::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use contend_platform::{Account, CpuId, Line, NEVER, Nanos, Platform, TaskId, Time, Trap};
+use std::cell::{Cell, OnceCell, RefCell};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::rc::Rc;
+
+/// In [`VcpuState::pending`]: a pv kick has come and no halt has consumed it.
+pub(crate) const KICK: u64 = 1 << 32;
+/// In [`VcpuState::pending`]: the guest's interrupts, by [`contend_platform::Ipi::bit`].
+pub(crate) const IPIS: u64 = KICK - 1;
+
+/// Where a vCPU's time goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Phase {
+    /// In guest mode.
+    Guest,
+    /// Host code works for it.
+    Host,
+    /// Runnable, without a CPU.
+    Stolen,
+    /// Halted.
+    Halted,
+}
+
+/// Words on the first line of the thread's task structure, with its state: general knowledge, not checked, of Linux 3.6.
+pub(crate) struct TaskWords {
+    /// PF_VCPU among the task's flags: in guest mode.
+    pub mode: SimWord,
+    /// References to the task: whoever looks at it takes one.
+    pub usage: SimWord,
+}
+
+/// A vCPU.
+pub(crate) struct VcpuState {
+    /// Its number in its guest.
+    pub number: CpuId,
+    /// Its thread, once that exists.
+    pub task: OnceCell<TaskId>,
+    pub task_words: OnceCell<TaskWords>,
+    /// The physical CPU it runs on, or ran on last.
+    pub pcpu: Cell<CpuId>,
+    /// The guest's pending IPIs and [`KICK`].
+    pub pending: SimWord,
+    /// 1: blocked on its halt queue, or about to be. On the line of `pending`.
+    pub halted: SimWord,
+    /// in_spin_loop, dy_eligible, preempted (1: in user mode, 2: in the guest's kernel), ready: on a line of their own.
+    pub in_spin_loop: SimWord,
+    pub dy_eligible: SimWord,
+    pub preempted: SimWord,
+    pub ready: SimWord,
+    costs: VirtCosts,
+    /// Words of the physical CPUs that say whether they are in guest mode; empty where nobody asks.
+    modes: Rc<[SimWord]>,
+
+    phase: Cell<Phase>,
+    phase_since: Cell<Time>,
+    times: [Cell<Nanos>; 4],
+    /// The guest's account, and its guest-mode time when it began.
+    account: Cell<Account>,
+    account_since: Cell<Nanos>,
+    ledger: [Cell<Nanos>; Account::COUNT],
+    pub exits: Counters<{ Exit::COUNT }>,
+    /// All exits: tells whether a loop was left.
+    pub exits_sum: Cell<u64>,
+
+    pub tick_at: Cell<Time>,
+    pub tick_stopped: Cell<bool>,
+    pub timers: RefCell<BinaryHeap<Reverse<(Time, u64, TaskId)>>>,
+    /// When the host's timer for it goes off; NEVER: it is not armed.
+    pub host_timer: Cell<Time>,
+    /// ple_window in cycles.
+    pub ple_window: Cell<u64>,
+    /// Halt polling's window in ns.
+    pub poll_ns: Cell<Nanos>,
+
+    /// Locks of the guest that it holds, innermost last, and the one it waits for.
+    pub holding: RefCell<Vec<u32>>,
+    pub waiting: Cell<Option<u32>>,
+    /// Since when it has no CPU though it is runnable.
+    pub lost_at: Cell<Option<Time>>,
+    /// When it halted.
+    pub halted_since: Cell<Time>,
+    pub preemptions: Cell<u64>,
+    pub preempted_max: Cell<Nanos>,
+}
+
+impl VcpuState {
+    /// A vCPU before its thread starts.
+    pub fn new(p: &Sim, number: CpuId, costs: VirtCosts, modes: Rc<[SimWord]>, ple_window: u64) -> Self {
+        let (shared, spin) = (p.line(), p.line());
+        VcpuState {
+            number,
+            task: OnceCell::new(),
+            task_words: OnceCell::new(),
+            pcpu: Cell::new(CpuId(0)),
+            pending: p.word(shared, 0),
+            halted: p.word(shared, 0),
+            in_spin_loop: p.word(spin, 0),
+            dy_eligible: p.word(spin, 0),
+            preempted: p.word(spin, 0),
+            ready: p.word(spin, 0),
+            costs,
+            modes,
+            phase: Cell::new(Phase::Halted),
+            phase_since: Cell::new(0),
+            times: std::array::from_fn(|_| Cell::new(0)),
+            account: Cell::new(Account::Switch),
+            account_since: Cell::new(0),
+            ledger: std::array::from_fn(|_| Cell::new(0)),
+            exits: Counters::default(),
+            exits_sum: Cell::new(0),
+            tick_at: Cell::new(NEVER),
+            tick_stopped: Cell::new(true),
+            timers: RefCell::default(),
+            host_timer: Cell::new(NEVER),
+            ple_window: Cell::new(ple_window),
+            poll_ns: Cell::new(0),
+            holding: RefCell::default(),
+            waiting: Cell::new(None),
+            lost_at: Cell::new(None),
+            halted_since: Cell::new(0),
+            preemptions: Cell::new(0),
+            preempted_max: Cell::new(0),
+        }
+    }
+
+    /// Its thread exists; `line` is that of the thread's state.
+    pub fn attach(&self, p: &Sim, task: TaskId, line: Line) {
+        let words = TaskWords { mode: p.word(line, 0), usage: p.word(line, 0) };
+        assert!(self.task.set(task).is_ok() && self.task_words.set(words).is_ok(), "a vCPU has one thread");
+    }
+    /// The guest runs a task of its own.
+    pub fn in_user_mode(&self) -> bool {
+        matches!(self.account.get(), Account::User | Account::ColdCache)
+    }
+    pub fn thread_task(&self) -> TaskId {
+        *self.task.get().expect("the vCPU's thread exists")
+    }
+    fn words(&self) -> &TaskWords {
+        self.task_words.get().expect("the vCPU's thread exists")
+    }
+    /// In guest mode?
+    pub fn mode(&self) -> &SimWord {
+        &self.words().mode
+    }
+    pub fn usage(&self) -> &SimWord {
+        &self.words().usage
+    }
+
+    // ---- time ------------------------------------------------------------------------------------------------
+
+    /// From now on its time is `phase`'s.
+    pub fn book(&self, phase: Phase, now: Time) {
+        let old = self.phase.replace(phase);
+        let since = self.phase_since.replace(now);
+        let t = &self.times[old as usize];
+        t.set(t.get() + now - since);
+    }
+    pub fn phase(&self) -> Phase {
+        self.phase.get()
+    }
+    /// Time spent in guest mode.
+    pub fn guest_time(&self, now: Time) -> Nanos {
+        let under_way = if self.phase.get() == Phase::Guest { now - self.phase_since.get() } else { 0 };
+        self.times[Phase::Guest as usize].get() + under_way
+    }
+    /// The guest books its time to `account` from now on; returns the account before.
+    pub fn enter(&self, account: Account, now: Time) -> Account {
+        let old = self.account.replace(account);
+        if old != account {
+            let at = self.guest_time(now);
+            let since = self.account_since.replace(at);
+            let l = &self.ledger[old as usize];
+            l.set(l.get() + at - since);
+        }
+        old
+    }
+
+    /// Book everything up to `end`: the guest's accounts, and the times of [`Phase`].
+    pub fn close(&self, end: Time) -> ([Nanos; Account::COUNT], [Nanos; 4]) {
+        let mut times: [Nanos; 4] = std::array::from_fn(|i| self.times[i].get());
+        let since = self.phase_since.get();
+        let now = self.phase.get() as usize;
+        if since <= end {
+            times[now] += end - since;
+        } else {
+            take_back(&mut times, now, since - end);
+        }
+        let mut ledger: [Nanos; Account::COUNT] = std::array::from_fn(|i| self.ledger[i].get());
+        let (guest, booked) = (times[Phase::Guest as usize], self.account_since.get());
+        let account = self.account.get() as usize;
+        if booked <= guest {
+            ledger[account] += guest - booked;
+        } else {
+            take_back(&mut ledger, account, booked - guest);
+        }
+        assert_eq!(times.iter().sum::<Nanos>(), end, "vCPU {}: its times do not add up", self.number);
+        assert_eq!(ledger.iter().sum::<Nanos>(), guest, "vCPU {}: its guest's ledger does not add up", self.number);
+        (ledger, times)
+    }
+
+    // ---- the guest's interrupts ----------------------------------------------------------------------------------
+
+    /// When its next timer comes due.
+    pub fn timer_at(&self) -> Time {
+        let first = self.timers.borrow().peek().map_or(NEVER, |Reverse((at, _, _))| *at);
+        first.min(self.tick_at.get())
+    }
+    /// Is one of its guest's interrupts pending?
+    pub fn irq_due(&self, now: Time) -> bool {
+        self.pending.observe() & IPIS != 0 || self.timer_at() <= now
+    }
+
+    // ---- leaving and entering guest mode; on the vCPU's thread ------------------------------------------------------
+
+    /// The host's account for what the guest does now.
+    pub fn host_account(&self) -> Account {
+        match self.account.get() {
+            Account::User | Account::ColdCache => Account::GuestUser,
+            Account::RqLock | Account::SpinLock | Account::OnCpu => Account::GuestSpin,
+            _ => Account::GuestKernel,
+        }
+    }
+
+    /// An exit; `trap` says whether for a physical interrupt.
+    pub fn leave_guest(&self, thread: &Thread, trap: Trap) {
+        if trap == Trap::Interrupt {
+            self.count_exit(Exit::ExternalInterrupt);
+        }
+        self.leave(thread);
+    }
+    pub fn count_exit(&self, exit: Exit) {
+        self.exits.add(exit as usize, 1);
+        self.exits_sum.set(self.exits_sum.get() + 1);
+    }
+
+    fn leave(&self, thread: &Thread) {
+        let engine = thread.engine();
+        thread.book_to(Account::VmExit);
+        self.book(Phase::Host, engine.now());
+        thread.store(self.mode(), 0, Relaxed);
+        self.mark_cpu(thread, 0);
+        engine.spend_user(self.costs.exit);
+    }
+
+    /// An entry, on the CPU that the host has chosen.
+    pub fn enter_guest(&self, thread: &Thread) {
+        let engine = thread.engine();
+        // From here an interrupt for the vCPU finds it in guest mode and pulls it out; what came before is seen below.
+        self.pcpu.set(engine.current());
+        thread.store(self.mode(), 1, Relaxed);
+        self.mark_cpu(thread, 1);
+        engine.spend_user(self.costs.entry);
+        thread.load(&self.pending, Relaxed);
+        if self.irq_due(engine.now()) {
+            engine.spend_user(self.costs.inject);
+        }
+        self.book(Phase::Guest, engine.now());
+        thread.book_to(self.host_account());
+    }
+
+    fn mark_cpu(&self, thread: &Thread, mode: u64) {
+        if let Some(word) = self.modes.get(thread.engine().current().index()) {
+            thread.store(word, mode, Relaxed);
+        }
+    }
+
+    /// An exit that needs nothing of the host's scheduler: `ns` of work in the handler, and back.
+    pub fn quick_exit(&self, thread: &Thread, exit: Exit, ns: Nanos) {
+        self.count_exit(exit);
+        self.leave(thread);
+        thread.engine().spend_user(ns);
+        self.enter_guest(thread);
+    }
+
+    /// A sender's half of an interrupt or kick, on the host: `bits` are pending from now on.
+    pub fn post(&self, p: &Sim, bits: u64) -> u64 {
+        p.fetch_or(&self.pending, bits, AcqRel)
+    }
+    /// The halter's half: a kick is consumed.
+    pub fn take_kick(&self, p: &Sim) -> bool {
+        p.load(&self.pending, Acquire) & KICK != 0 && p.fetch_and(&self.pending, !KICK, AcqRel) & KICK != 0
+    }
+    /// The guest's handler takes the pending IPIs.
+    pub fn take_ipis(&self, thread: &Thread) -> u64 {
+        if self.pending.observe() & IPIS == 0 { 0 } else { thread.fetch_and(&self.pending, !IPIS, AcqRel) & IPIS }
+    }
+    /// The vCPU is on its halt queue, or not.
+    pub fn set_halted(&self, p: &Sim, halted: bool) {
+        p.store(&self.halted, u64::from(halted), Release);
+    }
+    pub fn virt(&self) -> &VirtCosts {
+        &self.costs
+    }
+}
+
+/// Remove `over` ns from `of`, from `first` as far as it goes.
+fn take_back(of: &mut [Nanos], first: usize, mut over: Nanos) {
+    let n = of.len();
+    for i in std::iter::once(first).chain(0..n) {
+        let part = of[i].min(over);
+        of[i] -= part;
+        over -= part;
+    }
+}
