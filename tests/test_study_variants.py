@@ -9,6 +9,7 @@ import pytest
 from conftest import Contend
 from contend.study import fitting, load, model, plan, reproduction, values
 from contend.study.section import StudyInvalid
+from contend.study.simulate import Measured
 from study_files import HEADER, MACHINE, SCENARIO
 
 OTHER = "4c"
@@ -53,6 +54,7 @@ dispatches = {{ value = "dispatches" }}
 [[workload]]
 name = "pairs"
 machine = "{OTHER}"
+times = {{ "workload.work_ns" = 1.5 }}
 scenario = "scenarios/pairs-2.toml"
 fit = "pairs"
 fit_x = [2]
@@ -158,6 +160,29 @@ def test_workloads_of_a_fit_share_one_value_from_the_rows_of_all(tiny: Path) -> 
     assert {r["kind"] for r in reproduction.reproduce(tiny, quick=True).row_list} == {"fit", "predicted"}
 
 
+def test_a_machine_has_a_factor_on_what_it_shares(tiny: Path) -> None:
+    study = load.load(tiny)
+    set_to = [w.parameters["workload.work_ns"] for w in study.workloads]
+    assert set_to == [2000, 3000, 2000]
+    asked: list[plan.Run] = []
+
+    def spy(runs: dict[plan.Run, set[str]]) -> dict[plan.Run, Measured]:
+        asked.extend(runs)
+        return {r: Measured("horizon", "", dict.fromkeys(reads, 100_000.0), 0) for r, reads in runs.items()}
+
+    rows = [(w, r) for w in study.workloads for r in fitting.fit_rows(study, w)]
+    (value,) = fitting.derive(rows, fitting.Before("linux-5.2", {}), spy)[0].values()
+    work = {(r.machine, dict(r.set)["workload.work_ns"]) for r in asked}
+    assert (MACHINE, f"{value:.0f}") in work
+    assert (OTHER, f"{round(1.5 * value)}") in work
+
+
+def test_times_of_a_fixed_amount_of_work() -> None:
+    metric = model.Metric("time", "rate.units", per=600, plus=7)
+    assert metric.value(200, 32) == metric.value(200, 60) == 10
+    assert metric.value(0, 32) is None
+
+
 def is_fit(study: model.Study, row: model.Row) -> bool:
     w = study.workload_of(row)
     return w is not None and w.is_fit(row, study.reference)
@@ -188,6 +213,8 @@ def test_no_value_of_a_predicted_row_changes_a_run_or_the_rows_of_the_fit(tiny: 
         ('wake_affine = "off"', '"guest.spin" = "off"', "guest.spin: unknown feature"),
         ('fit = "pairs"', 'fit = "pears"', "did you mean pairs?"),
         ('fit_metrics = ["throughput"]', 'fit_metrics = ["through"]', "did you mean throughput?"),
+        ('"workload.work_ns" = 1.5', '"workload.work" = 1.5', "times: found workload.work; did you mean"),
+        ('"workload.work_ns" = 1.5', '"workload.work_ns" = 0', "found 0; should be a number above 0"),
         (', 2 = "scenarios/pairs-2.toml"', "", "missing 2; should have a scenario for each x"),
         ("{ 1 = ", "{ 3 = ", "3: unknown key; should be x of a row: 1, 2"),
         ('table = "near"', "", "a workload that stands here once for each machine"),
@@ -200,9 +227,10 @@ def test_no_value_of_a_predicted_row_changes_a_run_or_the_rows_of_the_fit(tiny: 
     ],
 )
 def test_what_is_wrong_is_named(tmp_path: Path, old: str, new: str, message: str) -> None:
-    assert old in TOML
+    toml = TOML.replace(old, new, 1)
+    assert toml != TOML
     with pytest.raises(StudyInvalid) as e:
-        load.load(write(tmp_path / "tiny", toml=TOML.replace(old, new, 1)))
+        load.load(write(tmp_path / "tiny", toml=toml))
     assert message in str(e.value)
     assert "study.toml:" in str(e.value)
 

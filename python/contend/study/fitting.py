@@ -146,13 +146,13 @@ def derive(
     @functools.cache
     def simulated(values: tuple[float, ...]) -> tuple[float | None, ...]:
         nonlocal runs
-        parameters: Settings = {s.p.key: int(v) if s.p.whole else v for s, v in zip(scales, values, strict=True)}
+        parameters = {s.p.key: v for s, v in zip(scales, values, strict=True)}
         reads = {}
         asked: dict[Run, set[str]] = {}
         for i, (w, row) in enumerate(rows):
             metric = w.metric(row.metric)
             assert metric is not None
-            made = run_of(study, w, row.x, before.set, seed=SEED, quick=False, fitted=parameters)
+            made = run_of(study, w, row.x, before.set, seed=SEED, quick=False, fitted=w.scaled(parameters))
             reads[i] = (made, metric)
             asked.setdefault(made, set()).add(metric.expression(row.x))
         measured = run(asked)

@@ -265,20 +265,27 @@ def _metrics(section: Section) -> dict[str, Metric]:
 def _metric(section: Section) -> Metric:
     form = [f for f in FORMS if f in section.table]
     if len(form) != 1:
-        known = [*FORMS, "scale", "per_x"]
+        known = [*FORMS, "scale", "per_x", "per", "plus"]
         odd = next((k for k in section.table if k not in known), None)
         if odd:
             raise StudyInvalid(f"{section.at(odd)}: unknown key; {close(odd, known, f'should be one of {known}')}")
         raise StudyInvalid(f"{section.at()}: should have exactly one of {', '.join(FORMS)}")
     read = section.take(form[0], str)
     scale = float(section.number("scale", 1.0, above=0)) if form[0] in ("rate", "time_of", "value", "latency") else 1.0
-    per_x = float(section.number("per_x", above=0)) if form[0] == "time_of" else None
+    per_x = per = None
+    plus = 0.0
+    if form[0] == "time_of" and "per" in section.table:
+        per = float(section.number("per", above=0))
+    elif form[0] == "time_of":
+        per_x = float(section.number("per_x", above=0))
+    if form[0] == "time_of":
+        plus = float(section.number("plus", 0, least=0))
     section.done()
     match form[0]:
         case "rate":
             return Metric("value", f"rate.{read}", scale)
         case "time_of":
-            return Metric("time", f"rate.{read}", scale, per_x)
+            return Metric("time", f"rate.{read}", scale, per_x, per, plus)
         case "latency":
             return Metric("percentile", read, scale)
         case "normalized":
@@ -360,6 +367,7 @@ def _workload(
     slice_ms = float(section.number("slice_ms", SLICE_MS, above=0, most=SLICE_MS_MAX))
     quick_ms = float(section.number("quick_slice_ms", slice_ms, above=0, most=SLICE_MS_MAX))
     warmup_ms = float(section.number("warmup_ms", 0, least=0, most=SLICE_MS_MAX))
+    times = section.take("times", dict, {})
     fit_x, fit_metrics, parameters = _fit(section, mine, reference, None if group is None else groups[group])
     if parameters and any(m.form not in ("value", "time", "percentile") for m in metrics.values()):
         raise StudyInvalid(f"{section.at('metric')}: only a rate, a time, a value or a latency can be fitted")
@@ -368,15 +376,29 @@ def _workload(
     section.done()
     done = Workload(
         name, machine, scenario, x, metrics, slice_ms, quick_ms, warmup_ms, fit_x, fit_metrics, parameters,
-        settings, _line(section), table, at_x, group,
+        settings, _line(section), table, at_x, _factors(section, times, parameters), group,
     )  # fmt: skip
     _try(section, "scenario", done)
     for p in parameters:
-        _try(section, "fitted", done, {p.key: int(p.value) if p.whole else p.value})
+        _try(section, "fitted", done, {p.key: done.parameters[p.key]})
     if x is not None:
         for value in sorted({r.x for r in mine}):
             _try(section, "x", done, {x: number(value)})
     return done
+
+
+def _factors(
+    section: Section, times: dict[str, Any], parameters: tuple[Parameter, ...]
+) -> tuple[tuple[str, float], ...]:
+    """`times`: factors on fitted values."""
+    for key, factor in times.items():
+        known = [p.key for p in parameters]
+        if key not in known:
+            right = close(key, known, "should be a fitted parameter")
+            raise StudyInvalid(f"{section.at('times')}: found {key}; {right}")
+        if isinstance(factor, bool) or not isinstance(factor, (int, float)) or not 0 < factor < 1000:
+            raise section.wrong("times", factor, "a number above 0, below 1000")
+    return tuple((k, float(v)) for k, v in times.items())
 
 
 def _scenario_at(section: Section, folder: Path, xs: set[float]) -> tuple[tuple[float, Path], ...]:
@@ -398,7 +420,7 @@ def _scenario_at(section: Section, folder: Path, xs: set[float]) -> tuple[tuple[
 
 def _check_settings(section: Section, x: str | None, settings: Settings, fitted: list[str]) -> None:
     for key in settings:
-        if key.partition(".")[0] not in ("workload", "machine"):
+        if not key.startswith(("workload.", "machine.", "guest.workload.")):
             right = "a key of the workload or of the machine: features stand in [before] and [switch.NAME]"
             raise StudyInvalid(f"{section.at('set')}: found {key}; should be {right}")
     for key in (*([] if x is None else [x]), *fitted):
@@ -445,7 +467,7 @@ def _try_switch(section: Section, workloads: tuple[Workload, ...], policy: str, 
 
 
 def _parameter(fitted: Section, key: str) -> Parameter:
-    if "workload." not in key.partition("=")[0] or key.startswith(("machine.", "kvm.")):
+    if not key.startswith(("workload.", "guest.workload.")):
         raise StudyInvalid(
             f"{fitted.at(key)}: unknown key; should be a parameter of the workload, such as workload.work_ns: "
             "nothing else may be fitted"

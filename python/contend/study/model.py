@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -67,14 +68,17 @@ class Row:
 class Metric:
     """How a published metric is read off a run.
 
-    `read` is an expression (`contend.study.values`); `form` what is made of it: "value", "time" (of `per_x` times x
-    at that rate), "percentile", "normalized" (to `before`) or "reduction" (per cent by which it falls).
+    `read` is an expression (`contend.study.values`); `form` what is made of it: "value", "time" (of `per`, or
+    `per_x` times x, at that rate, and `plus` seconds), "percentile", "normalized" (to `before`) or "reduction" (per
+    cent by which it falls).
     """
 
     form: str
     read: str
     scale: float = 1.0
     per_x: float | None = None
+    per: float | None = None
+    plus: float = 0.0
 
     def expression(self, x: float) -> str:
         """What to read of the run at x."""
@@ -85,8 +89,9 @@ class Metric:
         if read is None:
             return None
         if self.form == "time":
-            assert self.per_x is not None
-            return self.scale * self.per_x * x / read if read > 0 else None
+            work = self.per if self.per_x is None else self.per_x * x
+            assert work is not None
+            return self.scale * work / read + self.plus if read > 0 else None
         return self.scale * read
 
 
@@ -137,6 +142,8 @@ class Workload:
     """The only table whose rows it stands for; None: all that no other workload of the name has."""
     scenario_at: tuple[tuple[float, Path], ...] = ()
     """A scenario for each x, in place of `scenario`."""
+    times: tuple[tuple[str, float], ...] = ()
+    """Factors on fitted values that workloads share: how much slower this machine computes."""
     fit: str | None = None
     """Workloads of one name here are fitted together: one set of values."""
 
@@ -154,8 +161,14 @@ class Workload:
 
     @property
     def parameters(self) -> Settings:
-        """The fitted values."""
-        return {p.key: int(p.value) if p.whole else p.value for p in self.fitted}
+        """The fitted values, as they are set on this machine."""
+        return self.scaled({p.key: p.value for p in self.fitted})
+
+    def scaled(self, values: Mapping[str, float]) -> Settings:
+        """Fitted values with this machine's factors."""
+        whole = {p.key: p.whole for p in self.fitted}
+        by_factor = {k: v * dict(self.times).get(k, 1.0) for k, v in values.items()}
+        return {k: round(v) if whole[k] else v for k, v in by_factor.items()}
 
 
 @dataclass(frozen=True)
