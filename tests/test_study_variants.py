@@ -183,6 +183,34 @@ def test_times_of_a_fixed_amount_of_work() -> None:
     assert metric.value(0, 32) is None
 
 
+def test_a_run_of_a_share_of_the_work_counts_only_if_it_ends(tmp_path: Path) -> None:
+    toml = TOML.replace(
+        'metric = { rate = "round_trips" }', 'metric = { value = "virtual_s", scale = 1000 }\nshare = 0.001'
+    ).replace("slice_ms = 2\n", "slice_ms = 50\n")
+    for round_trips, ends in ((100, True), (1_000_000, False)):
+        folder = write(tmp_path / str(round_trips), toml=toml)
+        for file in (folder / "scenarios").iterdir():
+            file.write_text(file.read_text().replace("1_000_000", str(round_trips)))
+        found = reproduction.reproduce(folder, quick=True)
+        rows = [r for r in found.row_list if r["machine"] == OTHER]
+        assert [r["simulated"] is not None for r in rows] == [ends] * 4
+        assert [r["sliced"] for r in rows if ends] == [True] * 4 * ends
+        assert "0.1 % of the work" in found.of("tiny")["slices"] or not ends
+
+
+def test_an_assumption_may_set_a_feature_that_no_variant_sets(tmp_path: Path) -> None:
+    more = '\n[[assumption]]\nworkload = "pairs"\nkey = "nr_migrate"\nlo = 8\nhi = 64\nwhy = "nobody says"\n'
+    toml = TOML.replace('variant = "stock"', 'variant = "stock"\nset = { nr_migrate = 32 }') + more
+    study = load.load(write(tmp_path / "tiny", toml=toml))
+    case = plan.cases(study, plan.Options(), plan.Plan())[0]
+    for pair in case.draws:
+        drawn = {dict(r.set)["nr_migrate"] for r in (pair.before, pair.after)}
+        assert len(drawn) == 1
+        assert drawn != {"32"}
+    with pytest.raises(StudyInvalid, match="what no variant sets"):
+        load.load(write(tmp_path / "wrong", toml=toml.replace('"nr_migrate"', '"sis_core"')))
+
+
 def is_fit(study: model.Study, row: model.Row) -> bool:
     w = study.workload_of(row)
     return w is not None and w.is_fit(row, study.reference)

@@ -16,7 +16,7 @@ from contend import _core
 from contend.study.load import load, number
 from contend.study.model import Parameter, Settings, Study, Workload
 from contend.study.plan import Run, run_of
-from contend.study.simulate import Measured, simulate
+from contend.study.simulate import Measured, simulate, value_of
 
 if TYPE_CHECKING:
     import polars as pl
@@ -157,10 +157,7 @@ def derive(
             asked.setdefault(made, set()).add(metric.expression(row.x))
         measured = run(asked)
         runs += len(asked)
-        return tuple(
-            m.value(measured[r].values[m.expression(row.x)], row.x)
-            for (r, m), (_, row) in zip(reads.values(), rows, strict=True)
-        )
+        return tuple(value_of(w, m, measured[r], row.x) for (r, m), (w, row) in zip(reads.values(), rows, strict=True))
 
     def at(u: Sequence[float]) -> tuple[float, ...]:
         return tuple(s.value(v) for s, v in zip(scales, u, strict=True))

@@ -153,7 +153,8 @@ def load(study: str | os.PathLike[str]) -> Study:
                     and w.is_fit(r, reference)], shared[name_of])  # fmt: skip
     for key, changed in switches.items():
         _try_switch(Section(file, text, {}, (kind, key)), workloads, policy, {**before_set, **changed})
-    assumptions = tuple(_assumption(s, workloads) for s in top.subs("assumption"))
+    switched = {key for features in switches.values() for key in features}
+    assumptions = tuple(_assumption(s, workloads, switched) for s in top.subs("assumption"))
     beyond = tuple(_beyond(s, folder, workloads) for s in top.subs("beyond"))
     top.done()
     loaded = Study(
@@ -368,6 +369,7 @@ def _workload(
     quick_ms = float(section.number("quick_slice_ms", slice_ms, above=0, most=SLICE_MS_MAX))
     warmup_ms = float(section.number("warmup_ms", 0, least=0, most=SLICE_MS_MAX))
     times = section.take("times", dict, {})
+    share = float(section.number("share", 1.0, above=0, most=1))
     fit_x, fit_metrics, parameters = _fit(section, mine, reference, None if group is None else groups[group])
     if parameters and any(m.form not in ("value", "time", "percentile") for m in metrics.values()):
         raise StudyInvalid(f"{section.at('metric')}: only a rate, a time, a value or a latency can be fitted")
@@ -376,7 +378,7 @@ def _workload(
     section.done()
     done = Workload(
         name, machine, scenario, x, metrics, slice_ms, quick_ms, warmup_ms, fit_x, fit_metrics, parameters,
-        settings, _line(section), table, at_x, _factors(section, times, parameters), group,
+        settings, _line(section), table, at_x, share, _factors(section, times, parameters), group,
     )  # fmt: skip
     _try(section, "scenario", done)
     for p in parameters:
@@ -484,7 +486,7 @@ def _parameter(fitted: Section, key: str) -> Parameter:
     return Parameter(key, float(value), float(lo), float(hi), all(isinstance(v, int) for v in given))
 
 
-def _assumption(section: Section, workloads: tuple[Workload, ...]) -> Assumption:
+def _assumption(section: Section, workloads: tuple[Workload, ...], switched: set[str]) -> Assumption:
     machine, workload = section.take("machine", str, None), section.take("workload", str, None)
     if (machine is None) == (workload is None):
         raise StudyInvalid(f"{section.at()}: should name a machine or a workload, and not both")
@@ -495,6 +497,8 @@ def _assumption(section: Section, workloads: tuple[Workload, ...]) -> Assumption
     key, why = section.take("key", str), section.take("why", str)
     lo, hi = section.number("lo"), section.number("hi")
     section.done()
+    if key in switched:
+        raise section.wrong("key", key, "what no variant sets: it would be the same for all")
     if not 0 <= lo < hi:
         raise section.wrong("hi", hi, f"above lo ({lo:g}, which is at least 0)")
     done = Assumption(key, float(lo), float(hi), isinstance(lo, int) and isinstance(hi, int), why, machine, workload)

@@ -142,6 +142,8 @@ class Workload:
     """The only table whose rows it stands for; None: all that no other workload of the name has."""
     scenario_at: tuple[tuple[float, Path], ...] = ()
     """A scenario for each x, in place of `scenario`."""
+    share: float = 1.0
+    """Of the work, what a run does that ends by itself."""
     times: tuple[tuple[str, float], ...] = ()
     """Factors on fitted values that workloads share: how much slower this machine computes."""
     fit: str | None = None

@@ -151,7 +151,7 @@ def run_of(
         scenario=w.scenario_of(x),
         machine=w.machine,
         policy=study.before_policy,
-        set=sets(w.set, parameters, at_x, drawn or {}, features),
+        set=sets(w.set, parameters, at_x, features, drawn or {}),
         seed=seed,
         horizon_s=(w.warmup_ms + length_ms) / 1e3,
         warmup_s=w.warmup_ms / 1e3,

@@ -16,7 +16,7 @@ from contend.study.load import load, names, number
 from contend.study.model import CHANGE, SEEDS_MAX, Row, Settings, Study
 from contend.study.plan import Case, Options, Pair, Plan, Run, Single, ablations, cases, singles
 from contend.study.section import StudyInvalid
-from contend.study.simulate import Measured, Progress, simulate
+from contend.study.simulate import Measured, Progress, simulate, value_of
 
 if TYPE_CHECKING:
     import polars as pl
@@ -26,7 +26,7 @@ SCHEMA = 1
 ROW_KEYS = [
     "study", "table", "machine", "workload", "variant", "x_name", "x", "metric", "unit", "better", "published",
     "published_lo", "published_hi", "stdev_pct", "simulated", "simulated_spread_pct", "kind", "slice_ms", "warmup_ms",
-    "sliced",
+    "sliced", "share",
 ]  # fmt: skip
 EFFECT_KEYS = [
     "study", "table", "machine", "workload", "variant", "reference", "x", "metric", "published_pct", "noise_pct",
@@ -72,9 +72,11 @@ class Reproduction:
         sliced = [r for r in rows if r["sliced"]]
         if not sliced:
             return "all work was simulated whole"
-        lengths = sorted({r["slice_ms"] for r in sliced})
-        shown = f"{lengths[0]:g}" if len(lengths) == 1 else f"{lengths[0]:g} to {lengths[-1]:g}"
-        return f"{len(sliced)} of {len(rows)} rows are slices of {shown} ms, scaled by work done"
+        lengths = sorted({r["slice_ms"] for r in sliced if r["share"] == 1})
+        shares = sorted({r["share"] for r in sliced if r["share"] < 1})
+        what = [f"slices of {lengths[0]:g}{f' to {lengths[-1]:g}' if len(lengths) > 1 else ''} ms"] if lengths else []
+        what += [f"runs of {', '.join(f'{100 * s:g}' for s in shares)} % of the work"] if shares else []
+        return f"{len(sliced)} of {len(rows)} rows are {' or '.join(what)}, scaled by work done"
 
     def of(self, study: str) -> dict[str, Any]:
         """The summary of one study."""
@@ -174,7 +176,7 @@ class _Readings:
         """The metric of a run; of a normalized one or a reduction, the number it is made of."""
         metric = case.workload.metric(case.after.metric)
         assert metric is not None
-        return metric.value(self.measured[run].values[case.expression], case.after.x)
+        return value_of(case.workload, metric, self.measured[run], case.after.x)
 
     def mean(self, case: Case, runs: Sequence[Run]) -> float | None:
         """The mean over seeds; None if one is missing."""
@@ -247,7 +249,9 @@ def _row(
         **_place(row), "variant": row.variant, "x_name": row.x_name, "unit": row.unit, "better": row.better,
         "published": row.published, "published_lo": row.lo, "published_hi": row.hi, "stdev_pct": row.stdev_pct,
         "simulated": simulated, "simulated_spread_pct": spread, "kind": "fit" if fit else "predicted",
-        "slice_ms": length, "warmup_ms": None if w is None else w.warmup_ms, "sliced": sliced,
+        "slice_ms": length, "warmup_ms": None if w is None else w.warmup_ms,
+        "sliced": sliced or (simulated is not None and w is not None and w.share < 1),
+        "share": None if w is None else w.share,
     })  # fmt: skip
 
 
@@ -265,7 +269,7 @@ def _rows(
         if row in by_single:
             single = by_single[row]
             measured = [readings.measured[r] for r in single.runs]
-            values = [single.metric.value(m.values[single.metric.expression(row.x)], row.x) for m in measured]
+            values = [value_of(single.workload, single.metric, m, row.x) for m in measured]
             mean, spread = _mean(values)
             rows.append(_row(study, row, options, mean, spread, sliced=any(m.sliced for m in measured)))
             continue

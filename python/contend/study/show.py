@@ -125,8 +125,13 @@ def _table(title: str, effects: Sequence[dict[str, Any]], rows: dict[Any, dict[s
         notes.append("fit: workload parameters were fitted to these unpatched values; every effect is predicted")
     if sliced:
         place = (effects[0]["table"], effects[0]["machine"])
-        lengths = sorted({r["slice_ms"] for k, r in rows.items() if k[:2] == place and r["sliced"]})
-        notes.append(f"slices of {', '.join(f'{n:g}' for n in lengths)} ms, scaled by work done")
+        scaled = [r for k, r in rows.items() if k[:2] == place and r["sliced"]]
+        lengths = sorted({r["slice_ms"] for r in scaled if r["share"] == 1})
+        shares = sorted({r["share"] for r in scaled if r["share"] < 1})
+        if lengths:
+            notes.append(f"slices of {', '.join(f'{n:g}' for n in lengths)} ms, scaled by work done")
+        if shares:
+            notes.append(f"runs of {', '.join(f'{100 * s:g}' for s in shares)} % of the work, scaled")
     if notes:
         out.print(escape("; ".join(notes) + "."))
         out.print()

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from contend._core import ContendError
 from contend.run import run as simulate_one
+from contend.study.model import Metric, Workload
 from contend.study.plan import Run
 from contend.study.section import StudyInvalid
 from contend.study.values import read
@@ -36,6 +37,11 @@ class Measured:
     def sliced(self) -> bool:
         """Did it end at the horizon, with work left?"""
         return self.outcome == "horizon"
+
+
+def value_of(w: Workload, metric: Metric, m: Measured, x: float) -> float | None:
+    """The metric of a run. One that does a share of the work and ended before it was done has none."""
+    return None if w.share < 1 and m.sliced else metric.value(m.values[metric.expression(x)], x)
 
 
 class _Stopped(Exception):
