@@ -21,7 +21,8 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             // Until 3.1 all that counted was whether the idle task is current, whatever waits to replace it.
             return peek_curr(peek).is_none();
         }
-        peek == 0 && p.load(&rq.ttwu_pending, Relaxed) == 0
+        // available_idle_cpu: in a guest, a vCPU that lost its CPU is not there for the wakee either.
+        peek == 0 && p.load(&rq.ttwu_pending, Relaxed) == 0 && !p.preempted(cpu)
     }
 
     /// The task's affinity. The caller is its waker, or the task itself, or holds its run queue's lock.

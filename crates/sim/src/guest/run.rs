@@ -53,11 +53,7 @@ pub(crate) struct Boot<'a> {
 }
 
 /// Make a guest: its virtual machine, its kernel, and threads for its vCPUs, which are number `index` among the run's guests.
-pub(crate) fn boot(
-    with: &Boot<'_>,
-    index: usize,
-    spec: GuestSpec,
-) -> std::io::Result<Booted> {
+pub(crate) fn boot(with: &Boot<'_>, index: usize, spec: GuestSpec) -> std::io::Result<Booted> {
     let tick = 1_000_000_000 / u64::from(spec.hz);
     let cpus = spec.topology.nr_cpus();
     let f: &Features = &spec.features;

@@ -32,6 +32,8 @@ pub(crate) enum VcpuCall {
 pub(crate) enum VcpuWait {
     /// It is halted. `timer`: the host's timer for it is armed.
     Halt { interrupts: bool, timer: bool },
+    /// It polls before it blocks, and let an interrupt in.
+    Poll { interrupts: bool },
     /// It searches for a candidate and let an interrupt in.
     Search(Search),
     /// Its directed yield succeeded: note to whom.
@@ -44,6 +46,7 @@ impl VcpuWait {
         match self {
             VcpuWait::Halt { interrupts: true, .. } => "an interrupt for its guest (halted)",
             VcpuWait::Halt { interrupts: false, .. } => "a pv kick (halted)",
+            VcpuWait::Poll { .. } => "an interrupt for its guest or a pv kick (halted, polling)",
             VcpuWait::Search(_) => "a candidate for a directed yield",
             VcpuWait::Boosted(_) => "a CPU, after a directed yield",
         }
@@ -114,6 +117,7 @@ impl Os<Sim> {
         let before = p.enter(Account::VmExit);
         let end = match wait {
             VcpuWait::Halt { interrupts, .. } => self.halted(kernel, p, &kvm, vcpu, interrupts),
+            VcpuWait::Poll { interrupts } => self.poll(kernel, p, &kvm, vcpu, interrupts),
             VcpuWait::Search(search) => self.search(kernel, p, &kvm, vm, vcpu, search),
             VcpuWait::Boosted(to) => {
                 kvm.note_boosted(p, vm, vcpu, to);
@@ -137,14 +141,14 @@ impl Os<Sim> {
     ) -> SyscallEnd {
         p.charge(Work::Ns, kvm.costs.halt);
         vcpu.halted_since.set(p.now());
-        let window = vcpu.poll_ns.get().min(kvm.features.halt_poll_ns);
-        if window > 0 && self.poll(kernel, p, kvm, vcpu, interrupts, window) {
-            return self.unhalted(p, kvm, vcpu, false);
+        if vcpu.poll_ns.get() == 0 {
+            return self.block_vcpu(kernel, p, kvm, vcpu, interrupts);
         }
-        self.block_vcpu(kernel, p, kvm, vcpu, interrupts)
+        kvm.count(Kvm::HaltAttemptedPoll, 1);
+        self.poll(kernel, p, kvm, vcpu, interrupts)
     }
 
-    /// Halt polling; true: it has been woken.
+    /// Halt polling, until something wakes the vCPU, its window is over, or its CPU is wanted for something else.
     fn poll<L: Policy>(
         &self,
         kernel: &Kernel<Sim, L>,
@@ -152,28 +156,36 @@ impl Os<Sim> {
         kvm: &Hypervisor,
         vcpu: &VcpuState,
         interrupts: bool,
-        window: u64,
-    ) -> bool {
-        kvm.count(Kvm::HaltAttemptedPoll, 1);
+    ) -> SyscallEnd {
         let before = p.enter(Account::HaltPoll);
-        let begun = p.now();
+        let ends = vcpu.halted_since.get() + vcpu.poll_ns.get();
         let resched = &kernel.rq(p.cpu()).resched;
-        let mut woken = wakes(vcpu, vcpu.pending.observe(), interrupts, begun);
-        // Interrupts of the CPU end the poll: they are served when the thread blocks, or is preempted.
-        while !woken && p.now() - begun < window && !p.interrupt_pending() && resched.observe() & 1 == 0 {
+        let woken = loop {
+            let now = p.now();
+            if wakes(vcpu, p.load(&vcpu.pending, Acquire), interrupts, now) {
+                break true;
+            }
+            if now >= ends || resched.observe() & 1 != 0 {
+                break false;
+            }
+            if p.interrupt_pending() {
+                self.set_pending(vcpu.thread_task(), Pending::Vcpu(VcpuWait::Poll { interrupts }));
+                p.enter(before);
+                return SyscallEnd::Continue;
+            }
             let timer = if interrupts { vcpu.timer_at() } else { NEVER };
-            let slice = (begun + window).min(timer).saturating_sub(p.now()).min(POLL_SLICE);
-            let wakes = |pending: u64, now| wakes(vcpu, pending, interrupts, now);
-            p.wait_until([&vcpu.pending], Some(slice.max(1)), |[pending]| wakes(pending, p.now()));
-            woken = wakes(p.load(&vcpu.pending, Acquire), p.now());
-        }
-        let spent = p.now() - begun;
-        kvm.count(if woken { Kvm::HaltSuccessfulPoll } else { Kvm::HaltPollFailNs }, if woken { 1 } else { spent });
-        if woken {
-            kvm.count(Kvm::HaltPollSuccessNs, spent);
-        }
+            let look = ends.min(timer).saturating_sub(now).clamp(1, POLL_LOOK);
+            p.wait_until([&vcpu.pending], Some(look), |[pending]| wakes(vcpu, pending, interrupts, now));
+        };
         p.enter(before);
-        woken
+        let spent = p.now() - vcpu.halted_since.get();
+        if woken {
+            kvm.count(Kvm::HaltSuccessfulPoll, 1);
+            kvm.count(Kvm::HaltPollSuccessNs, spent);
+            return self.unhalted(p, kvm, vcpu, false);
+        }
+        kvm.count(Kvm::HaltPollFailNs, spent);
+        self.block_vcpu(kernel, p, kvm, vcpu, interrupts)
     }
 
     fn block_vcpu<L: Policy>(
@@ -248,7 +260,7 @@ impl Os<Sim> {
 }
 
 /// Longest look of a poller at its word, in ns: then it looks whether its CPU is wanted for something else.
-const POLL_SLICE: u64 = 10_000;
+const POLL_LOOK: u64 = 1_000;
 
 /// Does what is pending end the halt?
 fn wakes(vcpu: &VcpuState, pending: u64, interrupts: bool, now: u64) -> bool {
