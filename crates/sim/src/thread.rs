@@ -193,6 +193,8 @@ impl Thread {
     pub(crate) fn of_vcpu(engine: Rc<Engine>, vcpu: Rc<VcpuState>) -> Self {
         let mut thread = Thread::outside(engine, vcpu.number);
         thread.vcpu = Some(vcpu);
+        // It begins outside guest mode, as after an exit.
+        thread.state.account.set(Account::VmExit);
         thread
     }
     pub(crate) fn engine(&self) -> &Rc<Engine> {

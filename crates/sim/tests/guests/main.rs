@@ -2,6 +2,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod mixes;
 
 use common::{MS, cpus, hog, machine, preset, script, task};
 use contend_machine::Machine;
