@@ -37,6 +37,8 @@ pub struct Rq<P: Platform, L: Policy> {
     pub wake_list: CallList<P>,
     /// The same in Rowand's patch.
     pub rowand_list: RowandList<P>,
+    /// Directed yields that hold the lock or wait for it, of those that count ([`crate::yield_to`]); on a line of its own.
+    pub yielding: P::Word,
     /// 2019 series: where the search for this target ended, + 1 (0: -1).
     pub next_cpu: P::Word,
     /// What balancing has learned of each of the CPU's domains. The CPU itself (newidle) and one that balances for it
@@ -210,6 +212,7 @@ impl<P: Platform, L: Policy> Rq<P, L> {
             wake_list: CallList::new(p, p.line()),
             rowand_list: RowandList::new(p, p.line()),
             next_cpu: p.word(p.line(), 0),
+            yielding: p.word(p.line(), 0),
             ttwu_count: AtomicU64::new(0),
             ttwu_local: AtomicU64::new(0),
             learned: p.cell(data, Mutex::new(vec![DomainLearned::default(); domains])),

@@ -322,6 +322,10 @@ impl Policy for Cfs {
         true
     }
 
+    fn yield_to(&self, rq: &mut CfsRq, task: TaskId, t: &CfsTask) -> bool {
+        rq.next = Some(Node::of(task, t));
+        true
+    }
     fn detach_sleeping(&self, t: &mut CfsTask, rq_floor: i64) {
         t.vruntime -= rq_floor;
     }

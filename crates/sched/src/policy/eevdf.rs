@@ -52,6 +52,7 @@ pub struct EevdfRq {
     protected: Option<(Node, i64)>,
     /// V when last somebody was queued: where an empty queue starts again.
     floor: i64,
+    /// Hint: queued or running here, awake or not. Until it is picked, leaves, or has used its request up.
     next: Option<TaskId>,
     seq: u64,
 }
@@ -247,7 +248,7 @@ impl Policy for Eevdf {
     fn pick_next(&self, rq: &mut EevdfRq, _now: Time) -> Pick {
         let protected = rq.protected.take();
         if self.pick_buddy
-            && let Some(next) = rq.next.take()
+            && let Some(next) = rq.next
             && let Some(n) = rq.queue.iter().find(|n| n.task == next)
             && !n.delayed
             && rq.eligible(n.vruntime)
@@ -280,7 +281,10 @@ impl Policy for Eevdf {
     }
 
     fn put_prev(&self, rq: &mut EevdfRq, task: TaskId, t: &mut EevdfTask, why: Put, now: Time) -> bool {
-        self.update_curr(rq, t, now);
+        let used_up = self.update_curr(rq, t, now);
+        if rq.next == Some(task) && (used_up || why != Put::Preempted) {
+            rq.next = None;
+        }
         let eligible = rq.eligible(t.vruntime);
         if why == Put::Yielded && eligible {
             // Forfeit the rest of the request.
@@ -312,8 +316,12 @@ impl Policy for Eevdf {
         }
     }
 
-    fn tick(&self, rq: &mut EevdfRq, _task: TaskId, t: &mut EevdfTask, now: Time) -> bool {
-        self.update_curr(rq, t, now) && !rq.queue.is_empty()
+    fn tick(&self, rq: &mut EevdfRq, task: TaskId, t: &mut EevdfTask, now: Time) -> bool {
+        let used_up = self.update_curr(rq, t, now);
+        if used_up && rq.next == Some(task) {
+            rq.next = None;
+        }
+        used_up && !rq.queue.is_empty()
     }
 
     fn wakeup_preempt(
@@ -349,6 +357,11 @@ impl Policy for Eevdf {
             t.deadline = t.vruntime + self.vslice(t.weight);
         }
         rq.insert(task, t);
+    }
+
+    fn yield_to(&self, rq: &mut EevdfRq, task: TaskId, _: &EevdfTask) -> bool {
+        rq.next = Some(task);
+        true
     }
 
     fn candidates(&self, rq: &EevdfRq, max: usize, into: &mut Vec<TaskId>) {

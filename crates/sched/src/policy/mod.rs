@@ -114,6 +114,12 @@ pub trait Policy: 'static {
         now: Time,
     ) -> bool;
 
+    /// Another task, here or elsewhere, yields its CPU to `task`, which is runnable here (queued, or running: nobody looked):
+    /// let it be next, as far as that is fair. False: this policy has no directed yield, and the other one goes on.
+    fn yield_to(&self, rq: &mut Self::Rq, task: TaskId, t: &Self::Task) -> bool {
+        let _ = (rq, task, t);
+        false
+    }
     /// A task that slept with its dequeue delayed is woken while still queued.
     fn revive(&self, rq: &mut Self::Rq, task: TaskId, t: &mut Self::Task, now: Time) {
         let _ = (rq, task, t, now);
