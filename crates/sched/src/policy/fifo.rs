@@ -104,3 +104,21 @@ impl Policy for Fifo {
         t.ran
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directed_yield_moves_its_target_to_the_front() {
+        let p = Fifo::new(&Features::default());
+        let mut rq = p.new_rq();
+        let mut t = FifoTask::default();
+        (0..4).for_each(|i| p.enqueue(&mut rq, TaskId(i), &mut t, Enqueue::New, 0));
+        p.set_next(&mut rq, TaskId(0), &mut t, 0);
+        assert!(p.yield_to(&mut rq, TaskId(2), &t));
+        assert_eq!(rq.queue, [2, 1, 3].map(TaskId));
+        assert!(p.yield_to(&mut rq, TaskId(0), &t), "it runs: nothing to do");
+        assert_eq!(rq.queue, [2, 1, 3].map(TaskId));
+    }
+}

@@ -199,6 +199,32 @@ fn yield_skips_from_3_6_on() {
     }
 }
 
+/// A directed yield: its target is next within a granularity of the leftmost, whoever yields and wherever.
+#[test]
+fn a_directed_yield_is_followed_if_fair() {
+    for (vruntime, next) in [(4 * MS as i64, 2), (4 * MS as i64 + 1, 1)] {
+        let mut q = one(&Features::default());
+        let (mut left, mut t) = (q.p.new_task(0), q.p.new_task(0));
+        (left.vruntime, t.vruntime) = (0, vruntime);
+        q.p.enqueue(&mut q.rq, id(1), &mut left, Enqueue::Migrate, 0);
+        q.p.enqueue(&mut q.rq, id(2), &mut t, Enqueue::Migrate, 0);
+        assert!(q.p.yield_to(&mut q.rq, id(2), &t));
+        assert!(q.p.is_buddy(&q.rq, id(2)), "balancing leaves it");
+        q.p.put_prev(&mut q.rq, id(0), &mut q.curr, Put::Yielded, MS);
+        assert_eq!(q.p.pick_next(&mut q.rq, MS), Pick::Task(id(next)));
+    }
+    // At the running task: it keeps the CPU when it is put back, unless it sleeps.
+    for (why, next) in [(Put::Preempted, 0), (Put::Sleep, 1)] {
+        let mut q = one(&Features::default());
+        let mut left = q.p.new_task(0);
+        left.vruntime = 0;
+        q.p.enqueue(&mut q.rq, id(1), &mut left, Enqueue::Migrate, 0);
+        assert!(q.p.yield_to(&mut q.rq, id(0), &q.curr));
+        q.p.put_prev(&mut q.rq, id(0), &mut q.curr, why, MS);
+        assert_eq!(q.p.pick_next(&mut q.rq, MS), Pick::Task(id(next)));
+    }
+}
+
 proptest! {
     /// min_vruntime never falls and is never above everybody; sums count everybody runnable; without hints the leftmost runs.
     #[test]

@@ -140,6 +140,48 @@ fn yield_forfeits_the_request() {
     assert_eq!(p.pick_next(&mut rq, 0), Pick::Task(id(1)));
 }
 
+/// A directed yield: its target is next as soon as it is eligible, before whoever has the earlier deadline or is protected.
+#[test]
+fn a_directed_yield_is_followed_if_eligible() {
+    for buddy in [true, false] {
+        let p = eevdf(&Features { pick_buddy: buddy, ..Features::default() });
+        let mut rq = p.new_rq();
+        let mut t = [p.new_task(0), p.new_task(0), p.new_task(0)];
+        (0..3).for_each(|i| p.enqueue(&mut rq, id(i), &mut t[i as usize], Enqueue::New, 0));
+        p.set_next(&mut rq, id(0), &mut t[0], 0);
+        assert!(p.yield_to(&mut rq, id(2), &t[2]));
+        p.put_prev(&mut rq, id(0), &mut t[0], Put::Yielded, 1000);
+        let next = if buddy { 2 } else { 1 };
+        assert_eq!(p.pick_next(&mut rq, 1000), Pick::Task(id(next)));
+        p.set_next(&mut rq, id(next), &mut t[next as usize], 1000);
+        assert_eq!(rq.next, if buddy { None } else { Some(id(2)) }, "picked, the hint is gone");
+    }
+    let p = eevdf(&Features::default());
+    // Not eligible: the hint waits.
+    let mut rq = p.new_rq();
+    let (mut a, mut b) = (p.new_task(0), p.new_task(0));
+    p.enqueue(&mut rq, id(0), &mut a, Enqueue::New, 0);
+    p.enqueue(&mut rq, id(1), &mut b, Enqueue::New, 0);
+    p.set_next(&mut rq, id(0), &mut a, 0);
+    assert!(p.yield_to(&mut rq, id(0), &a));
+    p.put_prev(&mut rq, id(0), &mut a, Put::Preempted, MS);
+    assert_eq!(p.pick_next(&mut rq, MS), Pick::Task(id(1)));
+    assert_eq!(rq.next, Some(id(0)));
+    // It ends with a sleep, a yield, and with the request.
+    for why in [Put::Sleep, Put::Yielded] {
+        let (mut rq, mut a) = (rq.clone(), a.clone());
+        rq.next = None;
+        p.set_next(&mut rq, id(0), &mut a, MS);
+        assert!(p.yield_to(&mut rq, id(0), &a));
+        p.put_prev(&mut rq, id(0), &mut a, why, MS);
+        assert_eq!(rq.next, None, "{why:?}");
+    }
+    p.set_next(&mut rq, id(0), &mut a, MS);
+    assert!(p.yield_to(&mut rq, id(0), &a));
+    assert!(p.tick(&mut rq, id(0), &mut a, 100 * MS));
+    assert_eq!(rq.next, None);
+}
+
 #[test]
 fn run_to_parity_protects_the_slice_from_wake_ups() {
     for (parity, preempts) in [(true, false), (false, true)] {
