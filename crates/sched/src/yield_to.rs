@@ -55,9 +55,7 @@ pub struct YieldTo {
 pub enum Yielded {
     /// The target is hinted at: the caller yields.
     Yes,
-    /// The target runs or sleeps, said the check before the locks.
-    RunningUnlocked,
-    /// The target runs or sleeps, said the check under them (the post's "failed because running").
+    /// The target runs or sleeps (the post's "failed because running"), said the check before the locks or the one under them.
     Running,
     /// The target is on no run queue.
     NotQueued,
@@ -98,7 +96,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
     fn yield_to_on(&self, p: &P, target: TaskId, cpu: CpuId, how: YieldTo) -> Option<Yielded> {
         let this = p.cpu();
         if how.unlocked_check && self.runs_or_sleeps(p, target) {
-            return Some(Yielded::RunningUnlocked);
+            return Some(Yielded::Running);
         }
         let alone = |cpu: CpuId| peek_nr_running(p.load(&self.rq(cpu).peek, Acquire)) == 1;
         if how.nr_running_check && alone(this) && alone(cpu) {

@@ -107,9 +107,9 @@ fn a_target_that_runs_or_sleeps() {
         for (word, value) in [(words.on_cpu, 1), (words.state, state::INTERRUPTIBLE)] {
             s.p.store(word, value, Release);
             assert_eq!(from_0(s, me, target, V3_6), (Yielded::Running, 1, 1));
-            assert_eq!(from_0(s, me, target, THEURER), (Yielded::RunningUnlocked, 0, 0));
+            assert_eq!(from_0(s, me, target, THEURER), (Yielded::Running, 0, 0));
             let both = YieldTo { unlocked_check: true, ..V3_6 };
-            assert_eq!(from_0(s, me, target, both), (Yielded::RunningUnlocked, 0, 0));
+            assert_eq!(from_0(s, me, target, both), (Yielded::Running, 0, 0));
             // Nobody looks: a hint at a task that runs is allowed.
             assert_eq!(from_0(s, me, target, YieldTo::default()), (Yielded::Yes, 1, 1));
             s.p.store(word, 0, Release);
@@ -490,7 +490,7 @@ fn storm<L: Policy>(preset_name: &str, seed: u64, make: impl FnOnce(&Features) -
     );
     assert_eq!(run.yld_count.iter().sum::<u64>(), yes.get());
     assert!(yes.get() > 300, "{}", yes.get());
-    for want in [Yielded::RunningUnlocked, Yielded::Running, Yielded::NotQueued, Yielded::Busy] {
+    for want in [Yielded::Running, Yielded::NotQueued, Yielded::Busy] {
         assert!(seen.borrow().contains(&want), "{want:?} never happened: {:?}", seen.borrow());
     }
     assert_eq!(run.nr_running.iter().sum::<u32>(), 1, "the last one, which ended the run");
