@@ -37,7 +37,7 @@ EXIT_BY_OUTCOME = {
 EXIT_INTERRUPTED = 130
 EXIT_PIPE = 141
 
-LISTABLE = ["machines", "workloads", "policies", "features", "presets", "costs", "studies"]
+LISTABLE = ["machines", "workloads", "policies", "features", "presets", "costs", "kvm", "counters", "studies"]
 SHELLS = ["bash", "zsh", "fish"]
 
 
@@ -149,7 +149,7 @@ def replay_command(
     metavar="KEY=VALUE",
     multiple=True,
     callback=lambda _ctx, _param, given: tuple(key_value(g) for g in given),
-    help="A feature, machine.COST or workload.KEY. May be repeated; `contend list features`.",
+    help="A feature, machine.COST, workload.KEY, kvm.KEY or guest.KEY. May be repeated; `contend list features`.",
 )
 @click.option(
     "--seed", metavar="N", callback=lambda _ctx, _param, text: seed_number(text), help="Seed of all random choices."
@@ -250,7 +250,7 @@ cli.add_command(bench_command.bench)
 @click.option("--machine", "-m", metavar="M", shell_complete=completing("machines"), help="For costs: whose.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON array of objects.")
 def list_(*, what: str, policy: str | None, machine: str | None, as_json: bool) -> int:
-    """What there is: machines, workloads, policies, features, presets, a machine's costs, or studies."""
+    """What there is: machines, workloads, policies, features, presets, a machine's costs, KVM, or studies."""
     if what == "studies":
         from contend.run import list_studies
 
@@ -279,9 +279,8 @@ def list_(*, what: str, policy: str | None, machine: str | None, as_json: bool) 
                 for k in w["keys"]
             ]
             out.print(text.table("", columns, rows))
-    elif what == "features":
-        columns = [("feature", "left"), ("value", "left"), ("what it is", "fold"), ("values", "fold")]
-        out.print(text.table("", columns, [[f["name"], f["value"], f["doc"], f["values"]] for f in items]))
+    elif what in ("features", "kvm", "counters"):
+        _show_switches(what, items)
     elif what == "costs":
         columns = [("cost", "left"), ("value", "right"), ("lo", "right"), ("hi", "right"), ("unit", "left"),
                    ("source", "fold")]  # fmt: skip
@@ -305,6 +304,20 @@ def list_(*, what: str, policy: str | None, machine: str | None, as_json: bool) 
         out.print(text.table("", columns, [[p["name"], p["policy"], p["doc"]] for p in items]))
         click.echo("`cfs`, `eevdf` and `linux` stand for the newest preset of each and of all.")
     return EXIT_OK
+
+
+def _show_switches(what: str, items: list[dict[str, str]]) -> None:
+    from contend import text
+
+    if what == "counters":
+        columns = [("counter", "left"), ("of", "left"), ("what it counts", "fold")]
+        rows = [[c["name"], c["of"], c["doc"]] for c in items]
+    else:
+        columns = [("feature", "left"), ("value", "left"), ("what it is", "fold"), ("values", "fold")]
+        rows = [[f["name"], f["value"], f["doc"], f["values"]] for f in items]
+    text.console().print(text.table("", columns, rows))
+    if what == "kvm":
+        click.echo("To change one: contend run ... --set kvm.FEATURE=VALUE.")
 
 
 @cli.command()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from contend import guests
 from contend.result import Result
 
 SCHEMA = 1
@@ -28,11 +29,12 @@ MECHANISMS = {
     "spin_lock_wait": "waiting for the kernel's other spinlocks: pipes, sockets, futex buckets",
     "on_cpu_wait": "wakers waiting until the wakee's old CPU has switched away from it (feature wake_path)",
     "user_spin_wait": "threads spinning in user mode at locks of their own, whose holder or next owner may lack a CPU",
+    **guests.MECHANISMS,
     "idle": "nothing to run",
 }
 """What each account of the ledger is."""
 
-USEFUL = ("user", "syscall")
+USEFUL = ("user", "syscall", *guests.WORK)
 """Accounts that are work done for the tasks."""
 
 OUTCOMES = {
@@ -51,12 +53,20 @@ LOCKS_SHOWN = 10
 TASKS_SHOWN = 10
 
 
+def mechanism(account: str, summary: dict[str, Any]) -> str:
+    """What an account is, in this run."""
+    if account == "rq_lock_wait" and guests.has_guests(summary):
+        return guests.RQ_LOCK_WAIT
+    return MECHANISMS.get(account, "")
+
+
 def ledger_rows(result: Result) -> list[dict[str, Any]]:
     """The ledger, largest account first."""
     ledger = result.ledger()
     total = sum(ledger.values()) or 1
+    s = result.summary
     rows = [
-        {"account": a, "ns": ns, "seconds": ns / 1e9, "share": ns / total, "mechanism": MECHANISMS.get(a, "")}
+        {"account": a, "ns": ns, "seconds": ns / 1e9, "share": ns / total, "mechanism": mechanism(a, s)}
         for a, ns in ledger.items()
     ]
     return sorted(rows, key=lambda r: -r["ns"])
@@ -87,7 +97,11 @@ def explain(result: Result) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "ran": {
-            key: s[key] for key in ("workload", "machine", "cpus", "policy", "algorithm", "set", "seed", "virtual_s")
+            "what": guests.what_ran(s),
+            **{
+                key: s[key]
+                for key in ("workload", "machine", "cpus", "policy", "algorithm", "set", "seed", "virtual_s")
+            },
         },
         "outcome": s["outcome"],
         "outcome_meaning": OUTCOMES.get(s["outcome"], ""),
@@ -95,6 +109,7 @@ def explain(result: Result) -> dict[str, Any]:
         "recordings": s["recordings"],
         "ledger": ledger_rows(result),
         "largest_loss": largest and {**largest, "share_of_busy": largest["ns"] / (busy or 1)},
+        "guests": guests.explain(s),
         "lock_kinds": s["lock_kinds"],
         "locks": s["locks"][:LOCKS_SHOWN],
         "wakeups": {
@@ -131,7 +146,7 @@ def compare(result: Result, baseline: Result) -> dict[str, Any]:
             "baseline": old.get(account, 0) / 1e9 * scale_old,
             "result": ns / 1e9 * scale_new,
             "change": ns / 1e9 * scale_new - old.get(account, 0) / 1e9 * scale_old,
-            "mechanism": MECHANISMS.get(account, ""),
+            "mechanism": mechanism(account, s),
         }
         for account, ns in new.items()
     ]
@@ -143,18 +158,20 @@ def compare(result: Result, baseline: Result) -> dict[str, Any]:
     features_changed = {
         key: [b["features"].get(key), value] for key, value in s["features"].items() if b["features"].get(key) != value
     }
+    features_changed |= guests.changed(s, b)
     # What the changed features act on directly.
     direct = [r for r in moved if any(key in r["mechanism"].split("features ")[-1] for key in features_changed)]
     return {
         "schema": SCHEMA,
-        "result": {k: s[k] for k in RAN},
-        "baseline": {k: b[k] for k in RAN},
+        "result": {"what": guests.what_ran(s), **{k: s[k] for k in RAN}},
+        "baseline": {"what": guests.what_ran(b), **{k: b[k] for k in RAN}},
         "unit": "CPU-seconds" if same_work else "CPU-seconds per virtual second",
         "virtual_s": [b["virtual_s"], s["virtual_s"]],
         "features_changed": features_changed,
         "ledger": rows,
         "largest_change": moved[0] if moved and moved[0]["change"] else None,
         "largest_direct_change": direct[0] if direct and direct[0]["change"] else None,
+        "guests": guests.compare(s, b),
         "rq_locks": [_lock_total(baseline, "rq"), _lock_total(result, "rq")],
         "wakeup_latency_us": [b["wakeup_latency_us"], s["wakeup_latency_us"]],
         "metrics": {

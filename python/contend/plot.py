@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from contend._core import ContendError
+from contend.guests import has_guests, what_ran
 from contend.result import Result
 
 SUFFIXES = (".png", ".svg", ".pdf")
@@ -52,8 +53,13 @@ def draw(results: Sequence[Result], file: str) -> None:
     """Draw one result, or a baseline and a result side by side, to `file`."""
     plt = pyplot(file)
     first = results[0].summary
-    figure, (top, left, right) = plt.subplots(3, 1, figsize=(10, 11), layout="constrained")
-    figure.suptitle(f"{first['workload']} on {first['machine']} ({first['cpus']} CPUs)")
+    guests = any(has_guests(r.summary) for r in results)
+    rows = 4 if guests else 3
+    figure, axes = plt.subplots(rows, 1, figsize=(10, 11 * rows / 3), layout="constrained")
+    top, left, right = axes[:3]
+    if guests:
+        _guests(axes[3], results)
+    figure.suptitle(f"{what_ran(first)} on {first['machine']} ({first['cpus']} CPUs)")
     _ledger(top, results)
     _latency(left, results)
     _placement(right, results)
@@ -113,3 +119,62 @@ def _placement(ax: Any, results: Sequence[Result]) -> None:
     ax.set_ylabel("% of wake-ups")
     ax.set_title("How far wake-ups moved tasks")
     ax.legend()
+
+
+BARS_MAX = 24
+"""Bars of guests; more cannot be read."""
+
+HOST_PARTS = {
+    "tasks": ("user", "syscall"),
+    "guests' tasks": ("guest_user",),
+    "guests' kernels": ("guest_kernel",),
+    "spinning in them": ("guest_spin",),
+    "exits": ("vm_exit",),
+    "pause-loop handler": ("ple",),
+    "run-queue locks": ("rq_lock_wait",),
+    "idle": ("idle", "halt_poll"),
+}
+"""The host's ledger in a few parts; the rest is one more."""
+
+GUEST_PARTS = {
+    "guest_user_pct": "guests' tasks",
+    "guest_kernel_pct": "guests' kernels",
+    "spin_pct": "spinning in them",
+    "host_pct": "host",
+    "steal_pct": "stolen",
+    "halted_pct": "halted",
+}
+"""Where a vCPU's time goes, in the words of the host's parts where they are the same."""
+
+
+def _guests(ax: Any, results: Sequence[Result]) -> None:
+    """Where CPU time went: a bar for the host and one a guest, of each result."""
+    from matplotlib import colormaps
+
+    bars: list[tuple[str, list[tuple[str, float]]]] = []
+    for result in results:
+        s = result.summary
+        name = f" ({_label(result)})" if len(results) > 1 else ""
+        ledger = result.ledger()
+        total = sum(ledger.values()) or 1
+        parts = [(part, 100 * sum(ledger.get(a, 0) for a in of) / total) for part, of in HOST_PARTS.items()]
+        parts.insert(-1, ("rest of the kernel", 100 - sum(share for _, share in parts)))
+        bars.append((f"host{name}", parts))
+        machines = s.get("guests") or []
+        shown = [] if len(machines) * len(results) > BARS_MAX else machines
+        if s.get("guests_total") and not shown:
+            shown = [{**s["guests_total"], "name": f"{len(machines)} guests"}]
+        bars += [(f"{g['name']}{name}", [(part, g[key]) for key, part in GUEST_PARTS.items()]) for g in shown]
+    kinds = list(dict.fromkeys(part for _, parts in bars for part, _ in parts))
+    colours = {kind: colormaps["tab20"](i % 20) for i, kind in enumerate(kinds)}
+    for kind in kinds:
+        widths = [dict(parts).get(kind, 0.0) for _, parts in bars]
+        lefts = [sum(share for _, share in parts[: [p for p, _ in parts].index(kind)]) if kind in dict(parts) else 0.0
+                 for _, parts in bars]  # fmt: skip
+        ax.barh(range(len(bars)), widths, left=lefts, label=kind, color=colours[kind])
+    ax.set_yticks(range(len(bars)), [name for name, _ in bars])
+    ax.invert_yaxis()
+    ax.set_xlim(0, 100)
+    ax.set_xlabel("% of the time of CPUs (host) and of vCPUs (guests)")
+    ax.set_title("Where CPU time went")
+    ax.legend(ncols=5, fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.25))

@@ -105,6 +105,16 @@ def list_features(policy: str | None = None) -> list[dict[str, Any]]:
     return _list("features", policy)
 
 
+def list_kvm() -> list[dict[str, Any]]:
+    """The hypervisor's switches (`set={"kvm.NAME": ...}`), with their defaults."""
+    return _list("kvm")
+
+
+def list_counters() -> list[dict[str, Any]]:
+    """What is counted of virtual machines: KVM's counters, and the reasons of exits."""
+    return _list("counters")
+
+
 def list_costs(machine: str) -> list[dict[str, Any]]:
     """The costs of a machine (`set={"machine.NAME": ...}`), with their ranges and sources."""
     return _list("costs", machine)

@@ -11,6 +11,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from contend import guests
+from contend.units import duration_us, percent, seconds, si
+
 WIDTH_PIPED = 120
 
 
@@ -31,42 +34,6 @@ def table(title: str, columns: Sequence[tuple[str, str]], rows: Iterable[Sequenc
     return t
 
 
-def si(value: float) -> str:
-    """A count with a unit prefix: 1.23 M."""
-    for limit, unit in ((1e9, " G"), (1e6, " M"), (1e4, " k")):
-        if abs(value) >= limit:
-            return f"{value / limit * (10 if unit == ' k' else 1):.{1 if unit == ' k' else 2}f}{unit}"
-    return f"{value:,.0f}" if abs(value) >= 100 or value == int(value) else f"{value:.1f}"
-
-
-def duration_us(us: float) -> str:
-    """Microseconds, readable."""
-    if us >= 1e6:
-        return f"{us / 1e6:.2f} s"
-    if us >= 1e3:
-        return f"{us / 1e3:.2f} ms"
-    return f"{us:.1f} us"
-
-
-def percent(share: float) -> str:
-    """A share of one."""
-    value = 100 * share
-    if 0 < value < 0.01:
-        return "<0.01 %"
-    return f"{value:.2f} %"
-
-
-def seconds(s: float) -> str:
-    """Seconds with the precision that their size deserves."""
-    if s == 0:
-        return "0 s"
-    if s < 1e-3:
-        return f"{s * 1e6:.1f} us"
-    if s < 1:
-        return f"{s * 1e3:.2f} ms"
-    return f"{s:.3f} s"
-
-
 def _set_words(ran: dict[str, Any]) -> str:
     changed = ", ".join(f"{k}={v}" for k, v in ran["set"].items())
     return f" with {changed}" if changed else ""
@@ -77,8 +44,9 @@ def outcome_sentence(summary: dict[str, Any]) -> str:
     from contend.explain import OUTCOMES
 
     meaning = OUTCOMES.get(summary["outcome"], "")
+    what = summary.get("what") or guests.what_ran(summary)
     return (
-        f"{summary['workload']} on {summary['machine']} ({summary['cpus']} CPUs) under {summary['policy']}"
+        f"{what} on {summary['machine']} ({summary['cpus']} CPUs) under {summary['policy']}"
         f"{_set_words(summary)}, seed {summary['seed']}: {summary['outcome']} ({meaning}) "
         f"after {seconds(summary['virtual_s'])} of virtual time."
     )
@@ -93,15 +61,18 @@ def run_report(summary: dict[str, Any], out: Console) -> None:
         out.print(escape(line))
     ledger = summary["ledger_ns"]
     total = sum(ledger.values()) or 1
-    work = sum(ledger[a] for a in USEFUL)
+    work = sum(ledger.get(a, 0) for a in USEFUL)
+    works = "user, syscall, guest_user, guest_kernel" if guests.has_guests(summary) else "user, syscall"
     idle = ledger["idle"]
     lost = {a: ns for a, ns in ledger.items() if a not in USEFUL and a != "idle"}
     largest = max(lost, key=lambda a: lost[a])
     out.print(
-        f"CPUs: {percent(work / total)} work (user, syscall), {percent(idle / total)} idle, "
+        f"CPUs: {percent(work / total)} work ({works}), {percent(idle / total)} idle, "
         f"{percent(sum(lost.values()) / total)} scheduling and waiting; of that most in {largest} "
         f"({percent(lost[largest] / total)})."
     )
+    if guests.has_guests(summary):
+        out.print(_guests_line(summary))
     latency = summary["wakeup_latency_us"]
     out.print(
         f"Wake-ups: {si(latency['count'])}, latency p50 {duration_us(latency['p50'])}, "
@@ -122,6 +93,19 @@ def run_report(summary: dict[str, Any], out: Console) -> None:
             f"{si(summary['dispatches'] / cpu)}/s; {summary['wall_s']:.2f} s of wall time; "
             f"trace hash {summary['trace_hash']}."
         )
+
+
+def _guests_line(summary: dict[str, Any]) -> str:
+    total, machines = summary["guests_total"], summary["guests"]
+    done = [g["finished_s"] for g in machines if g["finished_s"] is not None]
+    ended = f"{len(done)} of {len(machines)} finished" + (f", the last after {seconds(max(done))}" if done else "")
+    most = guests.exits(summary)[0]
+    return (
+        f"vCPUs: {total['guest_user_pct']:.2f} % tasks, {total['guest_kernel_pct']:.2f} % kernel, "
+        f"{total['spin_pct']:.2f} % spinning in it, {total['host_pct']:.2f} % host, {total['steal_pct']:.2f} % stolen, "
+        f"{total['halted_pct']:.2f} % halted. {si(total['exits_count'])} exits, most {most['reason']} "
+        f"({percent(most['share'])}). {ended}."
+    )
 
 
 def _rq(summary: dict[str, Any]) -> str:
@@ -150,6 +134,8 @@ def explained(e: dict[str, Any], out: Console) -> None:
         )
     else:
         out.print("No time was lost to scheduling or waiting.")
+    if e["guests"]:
+        out.print(escape(e["guests"]["limit"]["text"]))
     tasks = e["tasks"]
     idle = next((r["seconds"] for r in e["ledger"] if r["account"] == "idle"), 0.0)
     out.print(
@@ -159,6 +145,10 @@ def explained(e: dict[str, Any], out: Console) -> None:
     rows = [(r["account"], seconds(r["seconds"]), percent(r["share"]), r["mechanism"]) for r in e["ledger"] if r["ns"]]
     columns = [("account", "left"), ("CPU time", "right"), ("share", "right"), ("what it is", "fold")]
     out.print(table("Ledger", columns, rows))
+    if e["guests"]:
+        from contend.text_guests import explained as explained_guests
+
+        explained_guests(e["guests"], out)
     _locks(e, out)
     _wakeups(e, out)
     waits = [
@@ -255,7 +245,8 @@ def _wakeups(e: dict[str, Any], out: Console) -> None:
     )  # fmt: skip
 
 
-def _change(old: float, new: float) -> str:
+def change_words(old: float, new: float) -> str:
+    """How a number changed: `+3.0 %`, `2.5x`."""
     if not old:
         return "" if not new else "new"
     ratio = new / old
@@ -264,7 +255,7 @@ def _change(old: float, new: float) -> str:
 
 def _changed(row: dict[str, Any]) -> str:
     less = "less" if row["change"] < 0 else "more"
-    change = _change(row["baseline"], row["result"])
+    change = change_words(row["baseline"], row["result"])
     return (
         f"[bold]{row['account']}[/bold], {escape(row['mechanism'])}: {seconds(abs(row['change']))} {less}"
         f"{f' ({change})' if change else ''}"
@@ -282,7 +273,7 @@ def compared(c: dict[str, Any], names: tuple[str, str], out: Console) -> None:
         changed = ", ".join(f"{k} {a} -> {z}" for k, (a, z) in c["features_changed"].items())
         out.print(f"Changed: {escape(changed)}.")
     if b["outcome"] == r["outcome"] == "finished":
-        out.print(f"The work took {seconds(new_s)} instead of {seconds(old_s)} ({_change(old_s, new_s)}).")
+        out.print(f"The work took {seconds(new_s)} instead of {seconds(old_s)} ({change_words(old_s, new_s)}).")
     largest, direct = c["largest_change"], c["largest_direct_change"]
     if largest:
         out.print(f"Of what is not work, most changed in {_changed(largest)}, in {c['unit']}.")
@@ -292,11 +283,11 @@ def compared(c: dict[str, Any], names: tuple[str, str], out: Console) -> None:
     if rq_old["contended"] or rq_new["contended"]:
         out.print(
             f"Run-queue locks were contended {si(rq_new['contended'])} times instead of {si(rq_old['contended'])} "
-            f"({_change(rq_old['contended'], rq_new['contended'])}) and waited for {seconds(rq_new['wait_s'])} instead "
-            f"of {seconds(rq_old['wait_s'])} ({_change(rq_old['wait_s'], rq_new['wait_s'])})."
+            f"({change_words(rq_old['contended'], rq_new['contended'])}) and waited for {seconds(rq_new['wait_s'])} "
+            f"instead of {seconds(rq_old['wait_s'])} ({change_words(rq_old['wait_s'], rq_new['wait_s'])})."
         )
     rows = [
-        (x["account"], seconds(x["baseline"]), seconds(x["result"]), _change(x["baseline"], x["result"]),
+        (x["account"], seconds(x["baseline"]), seconds(x["result"]), change_words(x["baseline"], x["result"]),
          x["mechanism"])
         for x in sorted(c["ledger"], key=lambda x: -abs(x["change"]))
         if x["baseline"] or x["result"]
@@ -308,7 +299,7 @@ def compared(c: dict[str, Any], names: tuple[str, str], out: Console) -> None:
     facts: list[tuple[str, str, str, str]] = []
 
     def fact(name: str, old: float, new: float, show: Any = si) -> None:
-        facts.append((name, show(old), show(new), _change(old, new)))
+        facts.append((name, show(old), show(new), change_words(old, new)))
 
     fact("run-queue locks: acquisitions", rq_old["acquisitions"], rq_new["acquisitions"])
     fact("run-queue locks: contended", rq_old["contended"], rq_new["contended"])
@@ -322,3 +313,7 @@ def compared(c: dict[str, Any], names: tuple[str, str], out: Console) -> None:
     for name, (old, new) in c["metrics"].items():
         fact(f"{name} a virtual second", old["per_s"], new["per_s"])
     out.print(table("", [("", "left"), ("baseline", "right"), ("result", "right"), ("change", "right")], facts))
+    if c["guests"]:
+        from contend.text_guests import compared as compared_guests
+
+        compared_guests(c["guests"], out)

@@ -2,6 +2,8 @@
 
 use contend_machine::{Arity, Machine};
 use contend_sched::features::{PolicyKind, Preset};
+use contend_sched::switches::FeatureInfo;
+use contend_sim::kvm::{Exit, Kvm, KvmFeatures};
 use serde_json::{Value, json};
 
 use crate::error::{At, ScenarioError};
@@ -12,7 +14,7 @@ use crate::scenario::POLICY_DEFAULT;
 const MACHINE_DEFAULT: &str = "1n1l8c2t";
 
 /// What can be listed.
-pub const WHAT: &[&str] = &["machines", "workloads", "policies", "features", "presets", "costs"];
+pub const WHAT: &[&str] = &["machines", "workloads", "policies", "features", "presets", "costs", "kvm", "counters"];
 
 /// The list of `what` (one of [`WHAT`]): an array of objects that have a `name` and a `doc`. Features have the values
 /// of the preset `of`; costs are those of the machine `of`.
@@ -26,6 +28,8 @@ pub fn list(what: &str, of: Option<&str>) -> Result<Value, ScenarioError> {
         "policies" => policies(),
         "presets" => Preset::all().iter().map(preset).collect(),
         "features" => features(of.unwrap_or(POLICY_DEFAULT))?,
+        "kvm" => switches(KvmFeatures::default().list()),
+        "counters" => counters(),
         "costs" => costs(of.unwrap_or(MACHINE_DEFAULT))?,
         other => {
             let right = format!("one of {}", WHAT.join(", "));
@@ -101,8 +105,19 @@ fn features(policy: &str) -> Result<Value, ScenarioError> {
         let at = At { file: "--policy".into(), line: 0, key: String::new() };
         ScenarioError::UnknownPolicy { at, name: policy.into(), right }
     })?;
-    let list = preset.features.list().into_iter();
-    Ok(list.map(|f| json!({ "name": f.key, "doc": f.doc, "values": f.values, "value": f.value })).collect())
+    Ok(switches(preset.features.list()))
+}
+
+fn switches(list: Vec<FeatureInfo>) -> Value {
+    let one = |f: FeatureInfo| json!({ "name": f.key, "doc": f.doc, "values": f.values, "value": f.value });
+    list.into_iter().map(one).collect()
+}
+
+/// What is counted of virtual machines: KVM's counters, and why vCPUs leave guest mode.
+fn counters() -> Value {
+    let kvm = Kvm::ALL.iter().map(|k| json!({ "name": k.name(), "doc": k.describe(), "of": "kvm" }));
+    let exits = Exit::ALL.iter().map(|e| json!({ "name": e.name(), "doc": e.describe(), "of": "exits" }));
+    kvm.chain(exits).collect()
 }
 
 #[cfg(test)]

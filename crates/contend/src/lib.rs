@@ -15,6 +15,7 @@
 //! ```
 pub mod describe;
 pub mod error;
+mod guests;
 mod names;
 pub mod result;
 pub mod run;

@@ -4,11 +4,15 @@
 //! its inputs (`scenario.toml`, `machine.toml`, `inputs/`). It holds no time of day, no path and no host: the same
 //! scenario gives the same bytes everywhere.
 
+mod guest;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use contend_platform::Account;
 use contend_sim::host::{LockReport, Outcome, RunResult};
+use contend_sim::os::{MetricStore, Samples, TaskReport, histogram};
+use contend_workload::WorkloadSpec;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
@@ -16,6 +20,7 @@ use crate::error::RunError;
 use crate::run::{Partial, write_error};
 use crate::scenario::{Input, Plan};
 use crate::table::Table;
+pub use guest::{About, Guest, LockOfGuest, Preemption, PreemptionOfKind};
 
 /// Version of the summary's keys and the tables' columns.
 pub const SCHEMA: u32 = 1;
@@ -62,6 +67,10 @@ pub struct Summary {
     pub events: u64,
     pub trace_hash: String,
     pub ledger_ns: Ordered<u64>,
+    pub ledger_pct: Ordered<f64>,
+    pub kvm: Ordered<u64>,
+    pub guests_total: Option<Guest>,
+    pub guests: Vec<Guest>,
     pub lock_kinds: Vec<LockKind>,
     pub locks: Vec<Lock>,
     pub locks_used: u64,
@@ -215,7 +224,7 @@ fn lock(l: &LockReport) -> Lock {
     }
 }
 
-fn lock_kinds(locks: &[LockReport]) -> Vec<LockKind> {
+fn lock_kinds<'a>(locks: impl Iterator<Item = &'a LockReport>) -> Vec<LockKind> {
     let mut kinds: BTreeMap<&'static str, (u64, u64, u64, u64, u64)> = BTreeMap::new();
     for l in locks {
         let k = kinds.entry(l.kind).or_default();
@@ -236,6 +245,42 @@ fn lock_kinds(locks: &[LockReport]) -> Vec<LockKind> {
     kinds.into_iter().map(row).collect()
 }
 
+fn task_sums<'a>(tasks: impl Iterator<Item = &'a TaskReport>) -> Tasks {
+    let mut sums =
+        Tasks { count: 0, exited: 0, runtime_s: 0.0, delay_s: 0.0, switches: 0, preempted: 0, migrations: 0 };
+    let (mut runtime, mut delay) = (0, 0);
+    for t in tasks {
+        sums.count += 1;
+        sums.exited += u64::from(t.exited.is_some());
+        runtime += t.run.sum_exec;
+        delay += t.run.wait_sum;
+        sums.switches += t.run.switches;
+        sums.preempted += t.run.preempted;
+        sums.migrations += t.run.nr_migrations;
+    }
+    Tasks { runtime_s: seconds(runtime), delay_s: seconds(delay), ..sums }
+}
+
+/// What programs of host or guests reported, as one.
+fn reported<'a>(stores: impl Iterator<Item = &'a MetricStore>) -> MetricStore {
+    let mut all = MetricStore::default();
+    for store in stores {
+        store.counts.iter().for_each(|(name, n)| *all.counts.entry(name).or_default() += n);
+        for (name, s) in &store.latencies {
+            let samples = all.latencies.entry(name).or_insert_with(|| Samples { histogram: histogram() });
+            samples.histogram.add(&s.histogram).expect("histograms of one size");
+        }
+    }
+    all
+}
+
+fn metrics_summary(plan: &Plan, r: &RunResult, m: &MetricStore) -> Metrics {
+    Metrics {
+        counts: m.counts.iter().map(|(name, &count)| (*name, Rate { count, per_s: per_s(plan, r, count) })).collect(),
+        latencies_us: m.latencies.iter().map(|(name, s)| (*name, percentiles(&s.histogram))).collect(),
+    }
+}
+
 /// The output of a run; times taken are the caller's to add.
 pub(crate) fn summarise(
     plan: &Plan,
@@ -248,13 +293,22 @@ pub(crate) fn summarise(
         Ordered(counts.iter().enumerate().map(|(d, n)| (topo.distance_name(d).to_string(), *n)).collect())
     };
     let virtual_s = seconds(r.virtual_ns);
-    let rate = |count: u64| Rate { count, per_s: per_s(plan, r, count) };
     let mut used: Vec<&LockReport> = r.locks.iter().filter(|l| l.stats.acquisitions > 0).collect();
     let locks_used = used.len() as u64;
     // Stable: locks of equal waits stay in the order of the run.
     used.sort_by_key(|l| std::cmp::Reverse(l.stats.wait_ns));
     let mut set: BTreeMap<String, String> = plan.features_set().into_iter().map(|(k, v)| (k.to_string(), v)).collect();
+    set.extend(plan.kvm_set().into_iter().map(|(k, v)| (format!("kvm.{k}"), v)));
     set.extend(plan.machine_set.iter().map(|(k, v)| (format!("machine.{k}"), v.clone())));
+
+    let metrics = reported(std::iter::once(&r.metrics).chain(r.guests.iter().map(|g| &g.metrics)));
+    let accounts = std::iter::zip(Account::ALL, r.ledger());
+    let total = accounts.clone().map(|(_, ns)| ns).sum::<u64>().max(1) as f64;
+    let mut features: Vec<(String, String)> =
+        plan.features.list().into_iter().map(|f| (f.key.into(), f.value)).collect();
+    if !plan.guests.is_empty() {
+        features.extend(plan.kvm.list().into_iter().map(|f| (format!("kvm.{}", f.key), f.value)));
+    }
 
     let summary = Summary {
         schema: SCHEMA,
@@ -264,7 +318,7 @@ pub(crate) fn summarise(
         machine: plan.machine_base.name.clone(),
         policy: plan.preset.name.into(),
         algorithm: plan.preset.policy.name(),
-        workload: plan.workload.kind().into(),
+        workload: plan.workload.as_ref().map_or("guests", WorkloadSpec::kind).into(),
         seed: plan.seed,
         set,
         cpus: r.cpus.len() as u64,
@@ -273,8 +327,12 @@ pub(crate) fn summarise(
         dispatches: r.dispatches,
         events: r.counts.events,
         trace_hash: format!("{:016x}", r.trace_hash),
-        ledger_ns: Ordered(std::iter::zip(Account::ALL, r.ledger()).map(|(a, ns)| (a.name().into(), ns)).collect()),
-        lock_kinds: lock_kinds(&r.locks),
+        ledger_ns: Ordered(accounts.clone().map(|(a, ns)| (a.name().into(), ns)).collect()),
+        ledger_pct: Ordered(accounts.map(|(a, ns)| (a.name().into(), 100.0 * ns as f64 / total)).collect()),
+        kvm: guest::kvm(r),
+        guests_total: guest::total(plan, r),
+        guests: guest::each(plan, r),
+        lock_kinds: lock_kinds(r.locks.iter()),
         locks: used.iter().take(LOCKS_MAX).map(|l| lock(l)).collect(),
         locks_used,
         wakeup_latency_us: percentiles(&r.observed.wakeup_latency),
@@ -285,30 +343,19 @@ pub(crate) fn summarise(
             idle_searches_found: r.observed.idle_searches_found,
             probes: r.observed.probes,
         },
-        tasks: Tasks {
-            count: r.tasks.len() as u64,
-            exited: r.tasks.iter().filter(|t| t.exited.is_some()).count() as u64,
-            runtime_s: seconds(r.tasks.iter().map(|t| t.run.sum_exec).sum()),
-            delay_s: seconds(r.tasks.iter().map(|t| t.run.wait_sum).sum()),
-            switches: r.tasks.iter().map(|t| t.run.switches).sum(),
-            preempted: r.tasks.iter().map(|t| t.run.preempted).sum(),
-            migrations: r.tasks.iter().map(|t| t.run.nr_migrations).sum(),
-        },
-        metrics: Metrics {
-            counts: r.metrics.counts.iter().map(|(name, n)| (*name, rate(*n))).collect(),
-            latencies_us: (r.metrics.latencies.iter()).map(|(n, s)| (*n, percentiles(&s.histogram))).collect(),
-        },
+        tasks: task_sums(r.tasks.iter()),
+        metrics: metrics_summary(plan, r, &metrics),
         engine: EngineSummary {
             ipis: r.counts.ipis,
             interrupts: r.counts.interrupts,
             line_transfers: by_distance(&r.transfers),
         },
         recordings,
-        features: Ordered(plan.features.list().into_iter().map(|f| (f.key.into(), f.value)).collect()),
+        features: Ordered(features),
     };
     let stored = inputs.iter().map(|(name, i)| (name.clone(), i.stored.clone())).collect();
     Output {
-        tables: tables(plan, r),
+        tables: tables(plan, r, &metrics),
         summary,
         wall_s: 0.0,
         cpu_s: 0.0,
@@ -320,17 +367,40 @@ pub(crate) fn summarise(
 }
 
 /// The names of the tables, in the order of [`Output::tables`].
-pub const TABLES: &[&str] = &["tasks", "cpus", "domains", "locks", "ledger", "latency", "metrics", "distances"];
+pub const TABLES: &[&str] = &[
+    "tasks",
+    "cpus",
+    "domains",
+    "locks",
+    "ledger",
+    "latency",
+    "metrics",
+    "distances",
+    "vcpus",
+    "guest_tasks",
+    "guest_locks",
+];
 
-fn tables(plan: &Plan, r: &RunResult) -> Vec<(&'static str, Vec<u8>)> {
-    let all =
-        [tasks(r), cpus(plan, r), domains(r), locks(r), ledger(r), latency(r), metrics(plan, r), distances(plan, r)];
+fn tables(plan: &Plan, r: &RunResult, reported: &MetricStore) -> Vec<(&'static str, Vec<u8>)> {
+    let all = [
+        task_columns(Table::default(), &r.tasks.iter().collect::<Vec<_>>()),
+        cpus(plan, r),
+        domains(r),
+        lock_columns(Table::default(), &r.locks.iter().collect::<Vec<_>>()),
+        ledger(r),
+        latency(r, reported),
+        metrics(plan, r, reported),
+        distances(plan, r),
+        guest::vcpus(r),
+        guest::tasks(r),
+        guest::locks(r),
+    ];
     std::iter::zip(TABLES.iter().copied(), all.map(Table::into_ipc)).collect()
 }
 
-fn tasks(r: &RunResult) -> Table {
-    let t = || r.tasks.iter();
-    Table::default()
+fn task_columns(table: Table, tasks: &[&TaskReport]) -> Table {
+    let t = || tasks.iter();
+    table
         .u64("task", t().map(|t| t.id))
         .words("name", t().map(|t| t.name.as_str()))
         .i64("nice", t().map(|t| i64::from(t.nice)))
@@ -405,9 +475,9 @@ fn domains(r: &RunResult) -> Table {
         .u64("alb_pushed", rows().map(|r| r.4.alb_pushed))
 }
 
-fn locks(r: &RunResult) -> Table {
-    let l = || r.locks.iter();
-    Table::default()
+fn lock_columns(table: Table, locks: &[&LockReport]) -> Table {
+    let l = || locks.iter();
+    table
         .words("name", l().map(|l| l.name.as_str()))
         .words("kind", l().map(|l| l.kind))
         .u64("acquisitions", l().map(|l| l.stats.acquisitions))
@@ -426,7 +496,7 @@ fn ledger(r: &RunResult) -> Table {
         .f64("share", ledger.iter().map(|ns| *ns as f64 / total))
 }
 
-fn latency(r: &RunResult) -> Table {
+fn latency(r: &RunResult, reported: &MetricStore) -> Table {
     let mut rows: Vec<(String, u64, u64, u64)> = Vec::new();
     let mut add = |name: &str, h: &Histogram<u64>| {
         for v in h.iter_recorded() {
@@ -435,7 +505,7 @@ fn latency(r: &RunResult) -> Table {
         }
     };
     add("wakeup", &r.observed.wakeup_latency);
-    r.metrics.latencies.iter().for_each(|(name, s)| add(name, &s.histogram));
+    reported.latencies.iter().for_each(|(name, s)| add(name, &s.histogram));
     let rows = || rows.iter();
     Table::default()
         .words("name", rows().map(|r| r.0.as_str()))
@@ -450,8 +520,8 @@ fn per_s(plan: &Plan, r: &RunResult, count: u64) -> f64 {
     if counted == 0 { 0.0 } else { count as f64 / seconds(counted) }
 }
 
-fn metrics(plan: &Plan, r: &RunResult) -> Table {
-    let m = || r.metrics.counts.iter();
+fn metrics(plan: &Plan, r: &RunResult, reported: &MetricStore) -> Table {
+    let m = || reported.counts.iter();
     Table::default()
         .words("name", m().map(|(name, _)| *name))
         .u64("count", m().map(|(_, n)| *n))

@@ -7,11 +7,11 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use contend_sim::guest::Guests;
 use contend_sim::host::{EventSink, Limits, Outcome, Setup, Status, simulate};
 use contend_workload::recording::RecordingReport;
 
 use crate::error::RunError;
+use crate::guests;
 use crate::result::{Output, summarise};
 use crate::scenario::{Input, Plan};
 use crate::trace::TraceFile;
@@ -38,18 +38,21 @@ pub fn run(plan: &Plan, options: RunOptions<'_>) -> Result<Output, RunError> {
     let cpu = thread_cpu_s();
     let inputs = RefCell::new(Inputs::default());
     let cpus = plan.machine.topology.nr_cpus();
-    let (workload, recordings) = plan
-        .workload
-        .build_with_reports(cpus, &|name| {
-            let bytes = plan.read_input(name)?;
-            inputs.borrow_mut().add(name, &bytes);
-            Ok(bytes)
-        })
-        .map_err(|e| plan.workload_error(e))?;
+    let read = |name: &str| {
+        let bytes = plan.read_input(name)?;
+        inputs.borrow_mut().add(name, &bytes);
+        Ok(bytes)
+    };
+    let host = plan.workload.as_ref().map(|w| w.build_with_reports(cpus, &read));
+    let (mut workload, mut recordings) = host.transpose().map_err(|e| plan.workload_error(e))?.unwrap_or_default();
+    let mut limits =
+        Limits { horizon: plan.horizon_ns.unwrap_or(HORIZON_NS_MAX), stall: plan.stall_ns, warmup: plan.warmup_ns };
+    let mut guests = guests::build(plan, &read, &mut recordings)?;
+    if let Some(end) = guests::one_end(&mut workload, &mut guests) {
+        limits.horizon = limits.horizon.min(end);
+    }
     let inputs = inputs.into_inner();
 
-    let limits =
-        Limits { horizon: plan.horizon_ns.unwrap_or(HORIZON_NS_MAX), stall: plan.stall_ns, warmup: plan.warmup_ns };
     let mut trace = None;
     let mut sink: Option<Box<dyn EventSink>> = None;
     if let Some(path) = options.trace {
@@ -64,7 +67,7 @@ pub fn run(plan: &Plan, options: RunOptions<'_>) -> Result<Output, RunError> {
         workload,
         seed: plan.seed,
         limits,
-        guests: Guests::default(),
+        guests,
     };
     let mut go_on = |_: Status| true;
     let progress = options.progress.unwrap_or(&mut go_on);

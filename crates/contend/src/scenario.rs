@@ -17,7 +17,12 @@
 //! ```
 //!
 //! A [`Scenario`] is what a file says plus the command line's overrides; [`Scenario::plan`] checks it and looks
-//! everything up. rt-app files and recordings stand for scenarios of their own ([`Scenario::from_path`]).
+//! everything up. rt-app files and recordings stand for scenarios of their own ([`Scenario::from_path`]). Virtual
+//! machines are tables `[[guest]]` ([`guest`]).
+
+pub mod guest;
+mod resolved;
+mod source;
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -25,13 +30,15 @@ use std::path::{Path, PathBuf};
 
 use contend_machine::{Machine, MachineError};
 use contend_sched::features::{Features, Preset};
+use contend_sim::kvm::KvmFeatures;
 use contend_trace::TraceError;
 use contend_workload::{WorkloadError, WorkloadSpec};
-use toml::Spanned;
-use toml::de::{DeTable, DeValue};
+use toml::de::DeTable;
 
 use crate::error::{At, ScenarioError};
 use crate::names::did_you_mean;
+use guest::{GuestPlan, GuestTable};
+use source::Source;
 
 type Result<T> = std::result::Result<T, ScenarioError>;
 
@@ -49,9 +56,6 @@ pub const SEED_DEFAULT: u64 = 1;
 const SECONDS_MAX: f64 = 1e6;
 /// Bound on the wait of a runnable task, unless the scenario says another.
 const STALL_NS_DEFAULT: u64 = 30_000_000_000;
-
-const KEYS: &[&str] =
-    &["machine", "policy", "seed", "horizon_s", "horizon_ns", "warmup_s", "stall_s", "set", "workload"];
 
 /// A value and where it was given.
 #[derive(Clone, Debug)]
@@ -73,6 +77,7 @@ pub struct Scenario {
     warmup_ns: u64,
     stall_ns: u64,
     set: BTreeMap<String, Given<String>>,
+    guests: Vec<GuestTable>,
     workload: Option<WorkloadSpec>,
 }
 
@@ -99,8 +104,12 @@ pub struct Plan {
     pub stall_ns: u64,
     /// Overrides of machine costs, without the leading `machine.`.
     pub machine_set: BTreeMap<String, String>,
-    /// What runs.
-    pub workload: WorkloadSpec,
+    /// What runs on the host; `None`: nothing but its guests.
+    pub workload: Option<WorkloadSpec>,
+    /// Virtual machines.
+    pub guests: Vec<GuestPlan>,
+    /// The hypervisor's switches.
+    pub kvm: KvmFeatures,
     base: PathBuf,
 }
 
@@ -126,6 +135,7 @@ impl Scenario {
             warmup_ns: 0,
             stall_ns: STALL_NS_DEFAULT,
             set: BTreeMap::new(),
+            guests: Vec::new(),
             workload: None,
         }
     }
@@ -252,14 +262,27 @@ impl Scenario {
         Ok(())
     }
 
-    /// `--set KEY=VALUE`: a feature, `machine.COST`, or `workload.KEY`.
+    /// `--set KEY=VALUE`: a feature, `machine.COST`, `workload.KEY`, `kvm.KEY`, or `guest.KEY`: a key of every table
+    /// `[[guest]]` (`vcpus`, `workload.KEY`...) or a feature of every guest's kernel.
     ///
     /// # Errors
-    /// A key of the workload that is not right. Features and costs are looked at by [`Scenario::plan`], because
+    /// A key of a workload or guest that is not right. Features and costs are looked at by [`Scenario::plan`], because
     /// policy and machine may still change.
     pub fn set(&mut self, key: &str, value: &str) -> Result<()> {
         let at = At { file: "--set".into(), line: 0, key: String::new() };
+        if let Some(rest) = key.strip_prefix("guest.") {
+            if self.guests.is_empty() {
+                return Err(no_guests(At { key: key.into(), ..at }, value));
+            }
+            if guest::is_key(rest) {
+                return self.guests.iter_mut().try_for_each(|g| g.set(rest, value, &at));
+            }
+        }
         if let Some(rest) = key.strip_prefix("workload.") {
+            if self.workload.is_none() && !self.guests.is_empty() {
+                let right = format!("guest.{key}: nothing runs on the host of this scenario but its guests");
+                return Err(ScenarioError::UnknownKey { at: At { key: key.into(), ..at }, right });
+            }
             let workload = self.workload.get_or_insert_default();
             return workload.set(rest, value).map_err(|e| workload_error(e, at, |_| 0));
         }
@@ -277,11 +300,11 @@ impl Scenario {
             let right = "write machine = \"...\", or give --machine; `contend list machines` lists them".into();
             return Err(ScenarioError::MissingKey { at, right });
         };
-        let Some(workload) = &self.workload else {
+        if self.workload.is_none() && self.guests.is_empty() {
             let at = At { file: self.file.clone(), line: 0, key: "workload".into() };
             let right = "write a table [workload] with kind = \"...\"; `contend list workloads` lists them".into();
             return Err(ScenarioError::MissingKey { at, right });
-        };
+        }
         if let Some(horizon) = self.horizon_ns.filter(|h| *h <= self.warmup_ns) {
             let at = At { file: self.file.clone(), line: 0, key: "warmup_s".into() };
             let found = format!("{} s with a horizon of {} s", self.warmup_ns as f64 / 1e9, horizon as f64 / 1e9);
@@ -299,19 +322,11 @@ impl Scenario {
             e => ScenarioError::Machine { at: set_at(&machine.at), source: Box::new(e) },
         })?;
 
-        let Some(preset) = Preset::find(&self.policy.value) else {
-            let all = Preset::all();
-            let known = all.iter().map(|p| p.name).chain(["cfs", "eevdf", "linux"]);
-            let right = did_you_mean(&self.policy.value, known, "`contend list presets` lists them");
-            return Err(ScenarioError::UnknownPolicy {
-                at: self.policy.at.clone(),
-                name: self.policy.value.clone(),
-                right,
-            });
-        };
+        let preset = preset(&self.policy)?;
         let mut features = preset.features.clone();
         let mut changed = machine_base.clone();
         let mut machine_set = BTreeMap::new();
+        let mut kvm = KvmFeatures::default();
         let mut last = None;
         for (key, given) in &self.set {
             if let Some(cost) = key.strip_prefix("machine.") {
@@ -319,7 +334,11 @@ impl Scenario {
                     .set(cost, &given.value)
                     .map_err(|e| ScenarioError::MachineCost(Box::new(placed(e, &given.at))))?;
                 machine_set.insert(cost.to_string(), given.value.clone());
-            } else {
+            } else if (key.starts_with("kvm.") || key.starts_with("guest.")) && self.guests.is_empty() {
+                return Err(no_guests(At { key: key.clone(), ..given.at.clone() }, &given.value));
+            } else if let Some(switch) = key.strip_prefix("kvm.") {
+                kvm.set(switch, &given.value).map_err(|e| guest::prefixed(e, "kvm", &given.at))?;
+            } else if !key.starts_with("guest.") {
                 features
                     .set(key, &given.value)
                     .map_err(|e| ScenarioError::Feature { at: set_at(&given.at), source: Box::new(e) })?;
@@ -331,6 +350,7 @@ impl Scenario {
             let at = at.map_or(At { file: self.file.clone(), line: 0, key: String::new() }, set_at);
             ScenarioError::Feature { at, source: Box::new(source) }
         })?;
+        let guests = guest::plan(self, changed.hz)?;
         Ok(Plan {
             file: self.file.clone(),
             machine_base,
@@ -342,10 +362,28 @@ impl Scenario {
             warmup_ns: self.warmup_ns,
             stall_ns: self.stall_ns,
             machine_set,
-            workload: workload.clone(),
+            workload: self.workload.clone(),
+            guests,
+            kvm,
             base: self.base.clone(),
         })
     }
+}
+
+/// The preset of a key `policy`.
+fn preset(policy: &Given<String>) -> Result<Preset> {
+    Preset::find(&policy.value).ok_or_else(|| {
+        let all = Preset::all();
+        let known = all.iter().map(|p| p.name).chain(["cfs", "eevdf", "linux"]);
+        let right = did_you_mean(&policy.value, known, "`contend list presets` lists them");
+        ScenarioError::UnknownPolicy { at: policy.at.clone(), name: policy.value.clone(), right }
+    })
+}
+
+/// A key of guests in a scenario that has none.
+fn no_guests(at: At, value: &str) -> ScenarioError {
+    let right = "left out: the scenario has no table [[guest]]".into();
+    ScenarioError::Value { at, found: value.into(), right }
 }
 
 /// Where an override was given, without the key: the message that follows names it.
@@ -436,170 +474,6 @@ fn workload_error(
     ScenarioError::WorkloadKey { at: At { line, key: String::new(), ..at }, source: Box::new(e) }
 }
 
-/// A value of TOML in words, shortened.
-fn found(v: &DeValue<'_>) -> String {
-    let short = |s: &str| match s.char_indices().nth(60) {
-        Some((i, _)) => format!("{}...", &s[..i]),
-        None => s.to_string(),
-    };
-    match v {
-        DeValue::String(s) => format!("\"{}\"", short(s)),
-        DeValue::Integer(i) => i.to_string(),
-        DeValue::Float(f) => f.to_string(),
-        DeValue::Boolean(b) => b.to_string(),
-        DeValue::Datetime(d) => d.to_string(),
-        DeValue::Array(_) => "an array".into(),
-        DeValue::Table(_) => "a table".into(),
-    }
-}
-
-/// A scenario's text.
-struct Source<'a> {
-    text: &'a str,
-    file: &'a str,
-    /// Line numbers mean something to the user.
-    lines: bool,
-}
-
-impl Source<'_> {
-    fn line(&self, offset: usize) -> usize {
-        if !self.lines {
-            return 0;
-        }
-        1 + self.text.as_bytes().iter().take(offset).filter(|&&b| b == b'\n').count()
-    }
-
-    fn at<T>(&self, here: &Spanned<T>, key: &str) -> At {
-        At { file: self.file.into(), line: self.line(here.span().start), key: key.into() }
-    }
-
-    fn wrong<T>(&self, v: &Spanned<DeValue<'_>>, key: &str, right: &str) -> Result<T> {
-        Err(ScenarioError::Value { at: self.at(v, key), found: found(v.get_ref()), right: right.into() })
-    }
-
-    fn string(&self, v: &Spanned<DeValue<'_>>, key: &str, right: &str) -> Result<Given<String>> {
-        match v.get_ref().as_str() {
-            Some(s) => Ok(Given { at: self.at(v, key), value: s.into() }),
-            None => self.wrong(v, key, right),
-        }
-    }
-
-    fn integer(&self, v: &Spanned<DeValue<'_>>, key: &str, max: u64) -> Result<u64> {
-        let n = v.get_ref().as_integer().and_then(|i| u64::from_str_radix(i.as_str(), i.radix()).ok());
-        match n.filter(|n| *n <= max) {
-            Some(n) => Ok(n),
-            None => self.wrong(v, key, &format!("a whole number from 0 to {max}")),
-        }
-    }
-
-    fn seconds(&self, v: &Spanned<DeValue<'_>>, key: &str) -> Result<u64> {
-        let number = match v.get_ref() {
-            DeValue::Integer(i) => i.as_str().parse::<f64>().ok(),
-            DeValue::Float(f) => f.as_str().parse::<f64>().ok(),
-            _ => None,
-        };
-        match number {
-            Some(s) => seconds_ns(s, self.at(v, key)),
-            None => self.wrong(v, key, "a number of seconds above 0, at most 1,000,000"),
-        }
-    }
-
-    fn scenario(&self, base: &Path) -> Result<Scenario> {
-        let root = DeTable::parse(self.text).map_err(|e| ScenarioError::Syntax {
-            file: self.file.into(),
-            line: self.line(e.span().map_or(self.text.len(), |s| s.start)),
-            why: e.message().trim().replace('\n', "; "),
-        })?;
-        let root = root.get_ref();
-        if root.get("topology").is_some() && root.get("workload").is_none() {
-            return Err(ScenarioError::WrongKind {
-                file: self.file.into(),
-                found: "a machine file".into(),
-                right: "name it in a scenario's key machine, or give it to --machine".into(),
-            });
-        }
-        let first = root.keys().filter(|k| !KEYS.contains(&k.get_ref().as_ref())).min_by_key(|k| k.span().start);
-        if let Some(key) = first {
-            let name = key.get_ref().as_ref();
-            let right = did_you_mean(name, KEYS.iter().copied(), format!("keys of a scenario are {}", KEYS.join(", ")));
-            return Err(ScenarioError::UnknownKey { at: self.at(key, name), right });
-        }
-        let mut s = Scenario::empty(self.file, base);
-        if let Some(v) = root.get("machine") {
-            s.machine =
-                Some(self.string(v, "machine", "a name, a path ending in .toml, or a specification like 2n2l8c2t")?);
-        }
-        if let Some(v) = root.get("policy") {
-            s.policy = self.string(v, "policy", "the name of a preset; `contend list presets` lists them")?;
-        }
-        if let Some(v) = root.get("seed") {
-            s.seed = self.integer(v, "seed", i64::MAX as u64)?;
-        }
-        match (root.get("horizon_s"), root.get("horizon_ns")) {
-            (Some(_), Some(v)) => return self.wrong(v, "horizon_ns", "left out: horizon_s is given too"),
-            (Some(v), None) => s.horizon_ns = Some(self.seconds(v, "horizon_s")?),
-            (None, Some(v)) => {
-                s.horizon_ns = Some(self.integer(v, "horizon_ns", (SECONDS_MAX * 1e9) as u64)?);
-                if s.horizon_ns == Some(0) {
-                    return self.wrong(v, "horizon_ns", "above 0");
-                }
-            }
-            (None, None) => {}
-        }
-        if let Some(v) = root.get("warmup_s") {
-            s.warmup_ns = self.seconds(v, "warmup_s")?;
-        }
-        if let Some(v) = root.get("stall_s") {
-            s.stall_ns = self.seconds(v, "stall_s")?;
-        }
-        if let Some(v) = root.get("set") {
-            let Some(table) = v.get_ref().as_table() else {
-                return self.wrong(v, "set", "a table of features and machine costs");
-            };
-            self.sets(table, "", &mut s.set)?;
-        }
-        if let Some(v) = root.get("workload") {
-            let at = At { file: self.file.into(), line: 0, key: String::new() };
-            let spec = WorkloadSpec::from_toml(v).map_err(|e| workload_error(e, at, |span| self.line(span.start)))?;
-            s.workload = Some(spec);
-        }
-        Ok(s)
-    }
-
-    /// The table `[set]`: nested tables are dotted keys.
-    fn sets(&self, table: &DeTable<'_>, path: &str, out: &mut BTreeMap<String, Given<String>>) -> Result<()> {
-        for (key, v) in table.iter() {
-            let name = key.get_ref().as_ref();
-            let full = if path.is_empty() { name.to_string() } else { format!("{path}.{name}") };
-            let value = match v.get_ref() {
-                DeValue::Table(inner) => {
-                    self.sets(inner, &full, out)?;
-                    continue;
-                }
-                DeValue::Array(list) => {
-                    let parts: Option<Vec<String>> =
-                        list.iter().map(|v| v.get_ref().as_integer().map(|i| i.as_str().to_string())).collect();
-                    match parts {
-                        Some(parts) => parts.join(","),
-                        None => return self.wrong(v, &format!("set.{full}"), "numbers"),
-                    }
-                }
-                DeValue::String(s) => s.to_string(),
-                DeValue::Integer(i) => i.as_str().to_string(),
-                DeValue::Float(f) => f.as_str().to_string(),
-                DeValue::Boolean(b) => b.to_string(),
-                DeValue::Datetime(_) => return self.wrong(v, &format!("set.{full}"), "a word, a number or a boolean"),
-            };
-            if full.starts_with("workload.") {
-                let right = "written in the table [workload]".to_string();
-                return Err(ScenarioError::Value { at: self.at(key, &format!("set.{full}")), found: value, right });
-            }
-            out.insert(full, Given { at: self.at(key, ""), value });
-        }
-        Ok(())
-    }
-}
-
 impl Plan {
     /// Read a file that the workload names.
     ///
@@ -627,71 +501,5 @@ impl Plan {
             }
             e => e.into(),
         }
-    }
-
-    /// Features that differ from the preset's.
-    pub fn features_set(&self) -> Vec<(&'static str, String)> {
-        let preset = self.preset.features.list();
-        let ours = self.features.list();
-        std::iter::zip(ours, preset).filter(|(a, b)| a.value != b.value).map(|(a, _)| (a.key, a.value)).collect()
-    }
-
-    /// The complete scenario that makes the same result again: all choices written out, paths relative to the result's
-    /// directory. `inputs` maps the workload's file names to the stored ones.
-    pub fn resolved_toml(&self, inputs: &BTreeMap<String, String>) -> String {
-        let mut text = format!(
-            "# contend {}: everything that made this result. `contend run scenario.toml` makes it again.\n\
-             machine = \"machine.toml\" # {}\npolicy = {}\nseed = {}\n",
-            env!("CARGO_PKG_VERSION"),
-            self.machine_base.name,
-            quoted(self.preset.name),
-            self.seed
-        );
-        let mut time = |key: &str, ns: u64| {
-            if ns.is_multiple_of(1_000_000_000) {
-                text += &format!("{key}_s = {}\n", ns / 1_000_000_000);
-            } else if key != "horizon" {
-                text += &format!("{key}_s = {:?}\n", ns as f64 / 1e9);
-            } else {
-                text += &format!("{key}_ns = {ns}\n");
-            }
-        };
-        self.horizon_ns.into_iter().for_each(|ns| time("horizon", ns));
-        if self.warmup_ns > 0 {
-            time("warmup", self.warmup_ns);
-        }
-        if self.stall_ns != STALL_NS_DEFAULT {
-            time("stall", self.stall_ns);
-        }
-        let features = self.features_set();
-        if !features.is_empty() || !self.machine_set.is_empty() {
-            text += "\n[set]\n";
-            for (key, value) in features {
-                let plain = value == "true" || value == "false" || value.parse::<u64>().is_ok();
-                text += &format!("{key} = {}\n", if plain { value } else { quoted(&value) });
-            }
-            for (key, value) in &self.machine_set {
-                text += &format!("\"machine.{key}\" = {}\n", quoted(value));
-            }
-        }
-        let mut workload = self.workload.clone();
-        for_each_file(&mut workload, &mut |file| {
-            if let Some(stored) = inputs.get(file) {
-                *file = stored.clone();
-            }
-        });
-        let mut root = toml::Table::new();
-        root.insert("workload".into(), toml::Value::Table(workload.to_toml()));
-        text + "\n" + &toml::to_string(&root).expect("a table of plain values")
-    }
-}
-
-/// Every file that a workload names.
-fn for_each_file(spec: &mut WorkloadSpec, f: &mut dyn FnMut(&mut String)) {
-    match spec {
-        WorkloadSpec::RtApp(s) => f(&mut s.file),
-        WorkloadSpec::Recording(s) => f(&mut s.file),
-        WorkloadSpec::Mix(mix) => mix.parts.iter_mut().for_each(|p| for_each_file(p, f)),
-        _ => {}
     }
 }

@@ -9,6 +9,7 @@ from rich.markup import escape
 
 from contend import text
 from contend.bench.locks import Row, count
+from contend.units import seconds as seconds_words
 
 
 def table(rows: Sequence[Row], said: dict[str, Any]) -> None:
@@ -61,7 +62,7 @@ def sentence(rows: Sequence[Row], said: dict[str, Any]) -> str:
     seconds = rows[0]["seconds"] if rows else 0
     return (
         f"One lock on {where}: {said['critical_ns']:,} ns with it, {lo:,} to {hi:,} ns without{hogs}, "
-        f"{text.seconds(seconds)} each{times}."
+        f"{seconds_words(seconds)} each{times}."
     )
 
 

@@ -1,0 +1,140 @@
+//! From the guests of a plan to those of a simulation.
+
+use contend_platform::Time;
+use contend_sim::guest::{GuestSpec, Guests};
+use contend_sim::program::Workload;
+use contend_workload::WorkloadError;
+use contend_workload::recording::RecordingReport;
+
+use crate::error::ScenarioError;
+use crate::scenario::Plan;
+use crate::scenario::guest::GuestPlan;
+
+type ReadFile<'a> = &'a dyn Fn(&str) -> std::io::Result<Vec<u8>>;
+
+/// The machines, each with its programs. What became of recordings is added to `recordings`, once for all copies.
+pub(crate) fn build(
+    plan: &Plan,
+    read: ReadFile<'_>,
+    recordings: &mut Vec<RecordingReport>,
+) -> Result<Guests, ScenarioError> {
+    let cpus = plan.machine.topology.nr_cpus();
+    let mut specs = Vec::new();
+    let mut vcpus = 0;
+    for guest in &plan.guests {
+        for (copy, name) in guest.names().into_iter().enumerate() {
+            let (workload, reports) = programs(plan, guest, read)?;
+            if copy == 0 {
+                recordings.extend(reports);
+            }
+            specs.push(GuestSpec {
+                name,
+                topology: guest.topology.clone(),
+                policy: guest.preset.policy,
+                features: guest.features.clone(),
+                hz: guest.hz,
+                workload,
+                pin: guest.pins(vcpus, cpus),
+                background: guest.background,
+            });
+            vcpus += guest.vcpus();
+        }
+    }
+    Ok(Guests { kvm: plan.kvm.clone(), specs })
+}
+
+/// What runs in one machine.
+fn programs(
+    plan: &Plan,
+    guest: &GuestPlan,
+    read: ReadFile<'_>,
+) -> Result<(Workload, Vec<RecordingReport>), ScenarioError> {
+    let built = guest.workload.build_with_reports(guest.vcpus(), read).map_err(|mut e| {
+        if let WorkloadError::Spec(e) = &mut e {
+            e.key = format!("guest.{}", e.key);
+        }
+        plan.workload_error(e)
+    })?;
+    if built.0.threads.is_some() {
+        return Err(guest.refused("threads with stacks", "programs: only hosts run threads with stacks"));
+    }
+    Ok(built)
+}
+
+/// Host and guests end together, as the parts of a mix do: where some end by themselves, the run ends with those, and the
+/// others are in the background; else it ends when the longest does, which is returned.
+pub(crate) fn one_end(host: &mut Workload, guests: &mut Guests) -> Option<Time> {
+    if guests.specs.is_empty() {
+        return None;
+    }
+    let host_ends = !host.tasks.is_empty() && host.horizon.is_none();
+    let ends = host_ends || guests.specs.iter().any(|g| !g.background && g.workload.horizon.is_none());
+    let mut longest = host.horizon.take();
+    if ends && longest.is_some() {
+        host.tasks.iter_mut().for_each(|t| t.background = true);
+    }
+    for guest in &mut guests.specs {
+        let end = guest.workload.horizon.take();
+        if !guest.background {
+            longest = longest.max(end);
+            guest.background = ends && end.is_some();
+        }
+    }
+    longest.filter(|_| !ends)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scenario::Scenario;
+    use std::path::Path;
+
+    fn built(host: &str, guests: &str) -> (Option<Time>, Workload, Guests) {
+        let text = format!("machine = \"4c\"\n{guests}{host}");
+        let plan = Scenario::parse(&text, "test", Path::new("")).and_then(|s| s.plan()).expect("a right scenario");
+        let read = |_: &str| -> std::io::Result<Vec<u8>> { unreachable!("no files") };
+        let host = plan.workload.as_ref().map(|w| w.build(4, &read)).transpose().expect("it fits");
+        let mut host = host.unwrap_or_default();
+        let mut guests = build(&plan, &read, &mut Vec::new()).expect("it fits");
+        (one_end(&mut host, &mut guests), host, guests)
+    }
+
+    const ENDLESS: &str = "[workload]\nkind = \"periodic\"\ntasks = 1\nduration_ms = 7\n";
+    const ENDS: &str = "[workload]\nkind = \"hackbench\"\ngroups = 1\nloops = 1\n";
+
+    fn guest(table: &str) -> String {
+        format!("[[guest]]\nvcpus = 2\ncopies = 2\n{}\n", table.replace("[workload]", "[guest.workload]"))
+    }
+
+    #[test]
+    fn what_ends_by_itself_ends_the_run() {
+        let (end, host, guests) = built(ENDLESS, &guest(ENDS));
+        assert_eq!((end, host.horizon), (None, None));
+        assert!(host.tasks.iter().all(|t| t.background));
+        assert!(guests.specs.iter().all(|g| !g.background));
+        let (end, host, guests) = built(ENDS, &guest(ENDLESS));
+        assert_eq!(end, None);
+        assert!(host.tasks.iter().all(|t| !t.background));
+        assert!(guests.specs.iter().all(|g| g.background && g.workload.horizon.is_none()));
+    }
+
+    #[test]
+    fn what_never_ends_runs_for_the_longest() {
+        let (end, host, guests) = built("", &guest(ENDLESS));
+        assert_eq!(end, Some(7_000_000));
+        assert!(host.tasks.is_empty());
+        assert!(guests.specs.iter().all(|g| !g.background && g.workload.horizon.is_none()));
+        let (end, host, _) = built(&ENDLESS.replace('7', "9"), &guest(ENDLESS));
+        assert_eq!(end, Some(9_000_000));
+        assert!(host.tasks.iter().all(|t| !t.background));
+    }
+
+    #[test]
+    fn pinned_vcpus_are_dealt_to_the_cpus_in_turn() {
+        let (_, _, guests) = built("", &guest(&format!("pin = \"1:1\"\n{ENDS}")).replace("vcpus = 2", "vcpus = 3"));
+        let cpus: Vec<usize> = guests.specs.iter().flat_map(|g| &g.pin).flat_map(|set| set.ones()).collect();
+        assert_eq!(cpus, [0, 1, 2, 3, 0, 1]);
+        assert!(guests.specs.iter().all(|g| g.topology.nr_llcs() == 3 && g.topology.nr_nodes() == 1));
+        assert_eq!(guests.specs.iter().map(|g| g.name.as_str()).collect::<Vec<_>>(), ["vm0", "vm1"]);
+    }
+}

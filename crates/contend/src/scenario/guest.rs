@@ -1,0 +1,430 @@
+//! Virtual machines of a scenario.
+//!
+//! ```toml
+//! [[guest]]
+//! name = "vm"                   # optional
+//! copies = 10                   # optional: vm0 .. vm9
+//! vcpus = 16
+//! policy = "linux-3.6"          # the guest's kernel: a preset; POLICY_DEFAULT if left out
+//! topology = "1n16l1c1t"        # what the guest is shown; one socket a vCPU if left out
+//! pin = "none"                  # or "1:1": vCPU i on CPU i, the next guest on the CPUs after those
+//! hz = 250                      # optional: its tick; the host's if left out
+//! background = false            # the run does not wait for its end
+//! set = { spinlock = "ticket" }  # features of its kernel
+//! [guest.workload]
+//! kind = "dbench"
+//! ```
+//!
+//! `guest.KEY` in `[set]` is a feature of every guest's kernel and stronger than the guest's own `set`; on the command
+//! line it may be a key of these tables as well (`guest.vcpus`, `guest.workload.clients`).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use contend_machine::{HZ_MAX, HZ_MIN, Machine, Topology};
+use contend_platform::CpuId;
+use contend_sched::features::{Features, Preset};
+use contend_sched::switches::FeatureError;
+use contend_workload::WorkloadSpec;
+use fixedbitset::FixedBitSet;
+use toml::Spanned;
+use toml::de::DeValue;
+
+use super::resolved::{differ, plain};
+use super::source::{Source, found};
+use super::{Given, POLICY_DEFAULT, Result, Scenario, preset, set_at, workload_error};
+use crate::error::{At, ScenarioError};
+use crate::names::did_you_mean;
+
+/// Most vCPUs of a guest, and of all guests: the most CPUs that can be simulated.
+pub const VCPUS_MAX: u64 = CpuId::MAX_CPUS as u64;
+/// Longest name of a guest.
+const NAME_MAX: usize = 32;
+const NAME_DEFAULT: &str = "vm";
+
+const KEYS: &[&str] = &["name", "copies", "vcpus", "policy", "topology", "pin", "hz", "background", "set", "workload"];
+
+/// Is `guest.KEY` a key of the tables, not a feature of the guests' kernels?
+pub(super) fn is_key(key: &str) -> bool {
+    KEYS.contains(&key) || key.starts_with("workload.") || key.starts_with("set.")
+}
+
+/// Which physical CPUs vCPUs may run on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Pin {
+    /// All.
+    #[default]
+    None,
+    /// One: the vCPUs of all guests are dealt to CPUs 0, 1, ... and again from 0.
+    OneToOne,
+}
+
+impl Pin {
+    const RIGHT: &str = "\"none\" or \"1:1\"";
+
+    fn parse(text: &str) -> Option<Pin> {
+        match text {
+            "none" => Some(Pin::None),
+            "1:1" => Some(Pin::OneToOne),
+            _ => None,
+        }
+    }
+
+    /// The word for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Pin::None => "none",
+            Pin::OneToOne => "1:1",
+        }
+    }
+}
+
+/// A table `[[guest]]`, as it was asked for.
+#[derive(Clone, Debug)]
+pub(super) struct GuestTable {
+    at: At,
+    name: Given<String>,
+    copies: Option<Given<u64>>,
+    vcpus: Option<Given<u64>>,
+    policy: Given<String>,
+    topology: Option<Given<String>>,
+    pin: Pin,
+    hz: Option<u32>,
+    background: bool,
+    set: BTreeMap<String, Given<String>>,
+    workload: Option<WorkloadSpec>,
+}
+
+/// A guest with everything looked up.
+#[derive(Clone, Debug)]
+pub struct GuestPlan {
+    /// Name; that of a copy has its number behind it.
+    pub name: String,
+    /// How many such machines, if the scenario says so.
+    pub copies: Option<u64>,
+    /// The topology's specification.
+    pub shape: String,
+    /// What the guest is shown; its CPUs are the vCPUs.
+    pub topology: Topology,
+    /// Its kernel, before changes.
+    pub preset: Preset,
+    /// Its kernel's features.
+    pub features: Features,
+    /// Its tick in Hz.
+    pub hz: u32,
+    /// Where its vCPUs run.
+    pub pin: Pin,
+    /// The run does not wait for its end.
+    pub background: bool,
+    /// What runs in it.
+    pub workload: WorkloadSpec,
+    at: At,
+}
+
+/// The key with `guest.` before it; without line numbers the message counts the tables.
+fn key_of(source: &Source<'_>, index: usize, key: &str) -> String {
+    match (source.lines, key) {
+        (true, "") => "guest".into(),
+        (true, key) => format!("guest.{key}"),
+        (false, "") => format!("guest.{index}"),
+        (false, key) => format!("guest.{index}.{key}"),
+    }
+}
+
+impl GuestTable {
+    /// From a table of the scenario's text.
+    pub fn read(source: &Source<'_>, value: &Spanned<DeValue<'_>>, index: usize) -> Result<Self> {
+        let key_of = |key: &str| key_of(source, index, key);
+        let DeValue::Table(table) = value.get_ref() else {
+            return source.wrong(value, &key_of(""), "a table with vcpus = N and [guest.workload]");
+        };
+        let first = table.keys().filter(|k| !KEYS.contains(&k.get_ref().as_ref())).min_by_key(|k| k.span().start);
+        if let Some(key) = first {
+            let name = key.get_ref().as_ref();
+            let all = format!("keys of a guest are {}", KEYS.join(", "));
+            let right = did_you_mean(name, KEYS.iter().copied(), all);
+            return Err(ScenarioError::UnknownKey { at: source.at(key, &key_of(name)), right });
+        }
+        let at = |key: &str| source.at(value, &key_of(key));
+        let mut guest = GuestTable {
+            at: at(""),
+            name: Given { at: at("name"), value: NAME_DEFAULT.into() },
+            copies: None,
+            vcpus: None,
+            policy: Given { at: at("policy"), value: POLICY_DEFAULT.into() },
+            topology: None,
+            pin: Pin::None,
+            hz: None,
+            background: false,
+            set: BTreeMap::new(),
+            workload: None,
+        };
+        // In the order of the file: the first error is the topmost.
+        let mut entries: Vec<_> = table.iter().collect();
+        entries.sort_by_key(|(k, _)| k.span().start);
+        for (key, v) in entries {
+            let name = key.get_ref().as_ref();
+            let at = source.at(v, &key_of(name));
+            match (name, v.get_ref()) {
+                ("set", DeValue::Table(features)) => {
+                    source.sets(features, &key_of("set"), "", &mut guest.set)?;
+                }
+                ("workload", _) => {
+                    let spec = WorkloadSpec::from_toml(v).map_err(|mut e| {
+                        e.key = e.key.replacen("workload", &key_of("workload"), 1);
+                        workload_error(e, At { key: String::new(), ..at }, |span| source.line(span.start))
+                    })?;
+                    guest.workload = Some(spec);
+                }
+                ("set", _) => return source.wrong(v, &at.key, "a table of features, such as { spinlock = \"ticket\" }"),
+                (_, DeValue::String(s)) if is_word(name) => guest.put(name, s, found(v.get_ref()), at)?,
+                (_, DeValue::Integer(i)) if is_number(name) && i.radix() == 10 => {
+                    guest.put(name, i.as_str(), found(v.get_ref()), at)?;
+                }
+                ("background", DeValue::Boolean(b)) => guest.background = *b,
+                _ => return source.wrong(v, &at.key, right_of(name)),
+            }
+        }
+        Ok(guest)
+    }
+
+    /// `--set guest.KEY=VALUE` for a key of the table.
+    pub fn set(&mut self, key: &str, value: &str, given: &At) -> Result<()> {
+        if let Some(rest) = key.strip_prefix("workload.") {
+            // Without one the plan says that it is missing.
+            let Some(workload) = &mut self.workload else { return Ok(()) };
+            return workload.set(rest, value).map_err(|mut e| {
+                e.key = format!("guest.{}", e.key);
+                workload_error(e, given.clone(), |_| 0)
+            });
+        }
+        let at = At { key: format!("guest.{key}"), ..given.clone() };
+        if matches!(key, "name" | "set" | "workload") || key.starts_with("set.") {
+            let right = "guest.FEATURE, guest.workload.KEY, or a key of the guest but its name".into();
+            return Err(ScenarioError::UnknownKey { at, right });
+        }
+        self.put(key, value, value.into(), at)
+    }
+
+    /// A word, number or truth value.
+    fn put(&mut self, key: &str, text: &str, found: String, at: At) -> Result<()> {
+        let number = |min: u64, max: u64| text.replace('_', "").parse().ok().filter(|n| (min..=max).contains(n));
+        let done = match key {
+            "name" => {
+                let fine = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+                let good = (1..=NAME_MAX).contains(&text.len()) && text.chars().all(fine);
+                good.then(|| self.name = Given { at: at.clone(), value: text.into() })
+            }
+            "copies" => number(1, VCPUS_MAX).map(|n| self.copies = Some(Given { at: at.clone(), value: n })),
+            "vcpus" => number(1, VCPUS_MAX).map(|n| self.vcpus = Some(Given { at: at.clone(), value: n })),
+            "policy" => Some(self.policy = Given { at: at.clone(), value: text.into() }),
+            "topology" => Some(self.topology = Some(Given { at: at.clone(), value: text.into() })),
+            "pin" => Pin::parse(text).map(|pin| self.pin = pin),
+            "hz" => number(HZ_MIN.into(), HZ_MAX.into()).map(|n| self.hz = Some(n as u32)),
+            "background" => text.parse().ok().map(|b| self.background = b),
+            _ => unreachable!("the caller knows the keys"),
+        };
+        done.ok_or_else(|| ScenarioError::Value { at, found, right: right_of(key).into() })
+    }
+
+    /// The specification of the topology, and the topology.
+    fn topology(&self) -> Result<(String, Topology)> {
+        let Some(vcpus) = &self.vcpus else {
+            let Some(shape) = &self.topology else {
+                let at = At { key: format!("{}.vcpus", self.at.key), ..self.at.clone() };
+                let right = "write vcpus = N".into();
+                return Err(ScenarioError::MissingKey { at, right });
+            };
+            return Ok((shape.value.clone(), synthetic(shape)?));
+        };
+        // A socket is a last-level cache; without NUMA all sockets are one node.
+        let sockets = format!("1n{}l1c1t", vcpus.value);
+        let Some(shape) = &self.topology else {
+            let own = Given { at: vcpus.at.clone(), value: sockets };
+            let topology = synthetic(&own)?;
+            return Ok((own.value, topology));
+        };
+        let topology = synthetic(shape)?;
+        let cpus = topology.nr_cpus();
+        if cpus as u64 != vcpus.value {
+            let found = format!("\"{}\", {cpus} CPUs, with vcpus = {}", shape.value, vcpus.value);
+            let right = format!("of {} CPUs, such as {sockets}; or one of the two left out", vcpus.value);
+            return Err(ScenarioError::Value { at: shape.at.clone(), found, right });
+        }
+        Ok((shape.value.clone(), topology))
+    }
+
+    /// Everything looked up; `all` are features of every guest's kernel.
+    fn plan(&self, all: &BTreeMap<&str, &Given<String>>, hz: u32) -> Result<GuestPlan> {
+        let (shape, topology) = self.topology()?;
+        let preset = preset(&self.policy)?;
+        let mut features = preset.features.clone();
+        for (key, given) in &self.set {
+            let refused = |e| ScenarioError::Feature { at: set_at(&given.at), source: Box::new(e) };
+            features.set(key, &given.value).map_err(refused)?;
+        }
+        for (key, given) in all {
+            features.set(key, &given.value).map_err(|e| prefixed(e, "guest", &given.at))?;
+        }
+        features.validate().map_err(|e| match (all.get(e.key.as_str()), self.set.get(&e.key)) {
+            (Some(given), _) => prefixed(e, "guest", &given.at),
+            (None, given) => {
+                let at = given.map_or(&self.at, |g| &g.at);
+                ScenarioError::Feature { at: set_at(at), source: Box::new(e) }
+            }
+        })?;
+        let Some(workload) = &self.workload else {
+            let at = At { key: format!("{}.workload", self.at.key), ..self.at.clone() };
+            let right = "write a table [guest.workload] below it, with kind = \"...\"; `contend list workloads` lists \
+                         them"
+                .into();
+            return Err(ScenarioError::MissingKey { at, right });
+        };
+        Ok(GuestPlan {
+            name: self.name.value.clone(),
+            copies: self.copies.as_ref().map(|c| c.value),
+            shape,
+            topology,
+            preset,
+            features,
+            hz: self.hz.unwrap_or(hz),
+            pin: self.pin,
+            background: self.background,
+            workload: workload.clone(),
+            at: self.at.clone(),
+        })
+    }
+}
+
+/// Keys with a word as their value.
+fn is_word(key: &str) -> bool {
+    matches!(key, "name" | "policy" | "topology" | "pin")
+}
+
+/// Keys with a number as their value.
+fn is_number(key: &str) -> bool {
+    matches!(key, "copies" | "vcpus" | "hz")
+}
+
+/// What may stand behind a key.
+fn right_of(key: &str) -> &'static str {
+    const _: () = assert!(VCPUS_MAX == 4096 && HZ_MIN == 24 && HZ_MAX == 10_000 && NAME_MAX == 32);
+    match key {
+        "name" => "1 to 32 of the letters a to z and A to Z, digits, - _ .",
+        "copies" | "vcpus" => "a whole number from 1 to 4096",
+        "policy" => "the name of a preset; `contend list presets` lists them",
+        "topology" => "a shape such as 2n1l4c2t, in quotes",
+        "pin" => Pin::RIGHT,
+        "hz" => "a whole number from 24 to 10000",
+        _ => "true or false",
+    }
+}
+
+fn synthetic(shape: &Given<String>) -> Result<Topology> {
+    let wrong = |source| ScenarioError::Machine { at: shape.at.clone(), source: Box::new(source) };
+    Machine::synthetic(&shape.value).map(|m| m.topology).map_err(wrong)
+}
+
+/// A switch's error, with the section before the switch's name.
+pub(super) fn prefixed(mut e: FeatureError, section: &str, given: &At) -> ScenarioError {
+    e.key = format!("{section}.{}", e.key);
+    if section == "kvm" {
+        e.expected = e.expected.replace("list features", "list kvm");
+    }
+    ScenarioError::Feature { at: set_at(given), source: Box::new(e) }
+}
+
+/// All guests of a scenario, on a host with `hz` ticks a second.
+pub(super) fn plan(scenario: &Scenario, hz: u32) -> Result<Vec<GuestPlan>> {
+    let all: BTreeMap<&str, &Given<String>> =
+        scenario.set.iter().filter_map(|(key, given)| Some((key.strip_prefix("guest.")?, given))).collect();
+    let mut names = BTreeSet::new();
+    let mut vcpus = 0;
+    let mut plans = Vec::new();
+    for table in &scenario.guests {
+        let plan = table.plan(&all, hz)?;
+        vcpus += plan.vcpus() as u64 * plan.copies.unwrap_or(1);
+        if vcpus > VCPUS_MAX {
+            let given = table.copies.as_ref().or(table.vcpus.as_ref());
+            let at = given.map_or(&table.at, |g| &g.at).clone();
+            let found = format!("{vcpus} vCPUs in all guests so far");
+            return Err(ScenarioError::Value { at, found, right: format!("at most {VCPUS_MAX}") });
+        }
+        for name in plan.names() {
+            if let Some(name) = names.replace(name) {
+                let found = format!("\"{name}\" a second time");
+                let right = "a name of its own for each guest".into();
+                return Err(ScenarioError::Value { at: table.name.at.clone(), found, right });
+            }
+        }
+        plans.push(plan);
+    }
+    if scenario.workload.is_none()
+        && let Some(first) = plans.first().filter(|_| plans.iter().all(|g| g.background))
+    {
+        let at = At { key: format!("{}.background", first.at.key), ..first.at.clone() };
+        let right = "false for a guest at least: the run would end as it begins".into();
+        return Err(ScenarioError::Value { at, found: "true for all guests".into(), right });
+    }
+    Ok(plans)
+}
+
+impl GuestPlan {
+    /// vCPUs of one such machine.
+    pub fn vcpus(&self) -> usize {
+        self.topology.nr_cpus()
+    }
+
+    /// The names of the machines: with a number behind if `copies` is given, be it 1.
+    pub fn names(&self) -> Vec<String> {
+        match self.copies {
+            None => vec![self.name.clone()],
+            Some(n) => (0..n).map(|i| format!("{}{i}", self.name)).collect(),
+        }
+    }
+
+    /// Features that differ from the preset's.
+    pub fn features_set(&self) -> Vec<(&'static str, String)> {
+        differ(self.features.list(), self.preset.features.list())
+    }
+
+    /// The physical CPUs of each vCPU on a machine of `cpus`, where guests before this one have `offset` vCPUs.
+    pub(crate) fn pins(&self, offset: usize, cpus: usize) -> Vec<FixedBitSet> {
+        let one = |vcpu: usize| {
+            let mut set = FixedBitSet::with_capacity(cpus);
+            set.insert((offset + vcpu) % cpus);
+            set
+        };
+        match self.pin {
+            Pin::None => Vec::new(),
+            Pin::OneToOne => (0..self.vcpus()).map(one).collect(),
+        }
+    }
+
+    /// What a workload that a guest cannot run is refused with.
+    pub(crate) fn refused(&self, found: &str, right: &str) -> ScenarioError {
+        let at = At { key: format!("{}.workload", self.at.key), ..self.at.clone() };
+        ScenarioError::Value { at, found: found.into(), right: right.into() }
+    }
+
+    /// The table, all choices written out.
+    pub(super) fn to_toml(&self, workload: toml::Value) -> toml::Table {
+        let mut table = toml::Table::new();
+        let mut put = |key: &str, value: toml::Value| table.insert(key.into(), value);
+        put("name", self.name.as_str().into());
+        if let Some(n) = self.copies {
+            put("copies", (n as i64).into());
+        }
+        put("vcpus", (self.vcpus() as i64).into());
+        put("policy", self.preset.name.into());
+        put("topology", self.shape.as_str().into());
+        put("pin", self.pin.name().into());
+        put("hz", i64::from(self.hz).into());
+        put("background", self.background.into());
+        let set: toml::Table = self.features_set().into_iter().map(|(key, v)| (key.into(), plain(&v))).collect();
+        if !set.is_empty() {
+            put("set", toml::Value::Table(set));
+        }
+        put("workload", workload);
+        table
+    }
+}

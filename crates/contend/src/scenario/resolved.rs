@@ -1,0 +1,105 @@
+//! The complete scenario that makes a result again.
+
+use std::collections::BTreeMap;
+
+use contend_sched::switches::FeatureInfo;
+use contend_sim::kvm::KvmFeatures;
+use contend_workload::WorkloadSpec;
+
+use super::{Plan, STALL_NS_DEFAULT, quoted};
+
+/// The switches of which the value is not the one to start from.
+pub(super) fn differ(ours: Vec<FeatureInfo>, from: Vec<FeatureInfo>) -> Vec<(&'static str, String)> {
+    std::iter::zip(ours, from).filter(|(a, b)| a.value != b.value).map(|(a, _)| (a.key, a.value)).collect()
+}
+
+/// A switch's value as TOML.
+pub(super) fn plain(value: &str) -> toml::Value {
+    match (value, value.parse::<i64>()) {
+        ("true" | "false", _) => toml::Value::Boolean(value == "true"),
+        (_, Ok(n)) => toml::Value::Integer(n),
+        _ => toml::Value::String(value.into()),
+    }
+}
+
+impl Plan {
+    /// Features that differ from the preset's.
+    pub fn features_set(&self) -> Vec<(&'static str, String)> {
+        differ(self.features.list(), self.preset.features.list())
+    }
+
+    /// Switches of the hypervisor that differ from its defaults.
+    pub fn kvm_set(&self) -> Vec<(&'static str, String)> {
+        differ(self.kvm.list(), KvmFeatures::default().list())
+    }
+
+    /// The complete scenario that makes the same result again: all choices written out, paths relative to the result's
+    /// directory. `inputs` maps the workload's file names to the stored ones.
+    pub fn resolved_toml(&self, inputs: &BTreeMap<String, String>) -> String {
+        let mut text = format!(
+            "# contend {}: everything that made this result. `contend run scenario.toml` makes it again.\n\
+             machine = \"machine.toml\" # {}\npolicy = {}\nseed = {}\n",
+            env!("CARGO_PKG_VERSION"),
+            self.machine_base.name,
+            quoted(self.preset.name),
+            self.seed
+        );
+        let mut time = |key: &str, ns: u64| {
+            if ns.is_multiple_of(1_000_000_000) {
+                text += &format!("{key}_s = {}\n", ns / 1_000_000_000);
+            } else if key != "horizon" {
+                text += &format!("{key}_s = {:?}\n", ns as f64 / 1e9);
+            } else {
+                text += &format!("{key}_ns = {ns}\n");
+            }
+        };
+        self.horizon_ns.into_iter().for_each(|ns| time("horizon", ns));
+        if self.warmup_ns > 0 {
+            time("warmup", self.warmup_ns);
+        }
+        if self.stall_ns != STALL_NS_DEFAULT {
+            time("stall", self.stall_ns);
+        }
+        let (features, kvm) = (self.features_set(), self.kvm_set());
+        if !features.is_empty() || !kvm.is_empty() || !self.machine_set.is_empty() {
+            text += "\n[set]\n";
+            for (key, value) in features {
+                text += &format!("{key} = {}\n", plain(&value));
+            }
+            for (key, value) in kvm {
+                text += &format!("\"kvm.{key}\" = {}\n", plain(&value));
+            }
+            for (key, value) in &self.machine_set {
+                text += &format!("\"machine.{key}\" = {}\n", quoted(value));
+            }
+        }
+        let workload = |spec: &WorkloadSpec| {
+            let mut spec = spec.clone();
+            for_each_file(&mut spec, &mut |file| {
+                if let Some(stored) = inputs.get(file) {
+                    *file = stored.clone();
+                }
+            });
+            toml::Value::Table(spec.to_toml())
+        };
+        let mut root = toml::Table::new();
+        if let Some(spec) = &self.workload {
+            root.insert("workload".into(), workload(spec));
+        }
+        let guests: Vec<_> = self.guests.iter().map(|g| toml::Value::Table(g.to_toml(workload(&g.workload)))).collect();
+        if !guests.is_empty() {
+            root.insert("guest".into(), toml::Value::Array(guests));
+        }
+        text + "\n" + &toml::to_string(&root).expect("a table of plain values")
+    }
+}
+
+/// Every file that a workload names.
+fn for_each_file(spec: &mut WorkloadSpec, f: &mut dyn FnMut(&mut String)) {
+    match spec {
+        WorkloadSpec::RtApp(s) => f(&mut s.file),
+        WorkloadSpec::Recording(s) => f(&mut s.file),
+        WorkloadSpec::Mix(mix) => mix.parts.iter_mut().for_each(|p| for_each_file(p, f)),
+        _ => {}
+    }
+}
