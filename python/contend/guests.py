@@ -107,18 +107,25 @@ def directed_yield(summary: dict[str, Any]) -> dict[str, Any]:
 def lock_preemption(summary: dict[str, Any]) -> dict[str, Any]:
     """How often the holders and waiters of guests' locks lost their CPU, for how long, and at which locks."""
     total = summary["guests_total"]
-    locks = [
+    lost = [
         {"guest": g["name"], "name": lock["name"], "kind": lock["kind"], **lock["preemption"]}
         for g in summary["guests"]
         for lock in g["locks"]
         if lock["preemption"]["holder"] or lock["preemption"]["waiter"]
     ]
-    locks.sort(key=lambda lock: (-lock["holder_s"], -lock["waiter_s"], lock["guest"], lock["name"]))
+    lost.sort(key=lambda lock: (-lock["holder_s"], -lock["waiter_s"], lock["guest"], lock["name"]))
     return {
         **total["lock_preemption"],
         "kinds": total["lock_preemption_kinds"],
-        "locks": locks[:LOCKS_SHOWN],
+        "locks": lost[:LOCKS_SHOWN],
     }
+
+
+def locks(summary: dict[str, Any]) -> list[dict[str, Any]]:
+    """The locks of the guests' kernels that were waited for longest."""
+    used = [{"guest": g["name"], **lock} for g in summary["guests"] for lock in g["locks"] if lock["contended"]]
+    used.sort(key=lambda lock: -lock["wait_s"])
+    return used[:LOCKS_SHOWN]
 
 
 def exits(summary: dict[str, Any]) -> list[dict[str, Any]]:
@@ -149,6 +156,7 @@ def explain(summary: dict[str, Any]) -> dict[str, Any] | None:
         "total": {key: total[key] for key in keys},
         "machines": [{key: g[key] for key in ["name", "workload", *keys]} for g in summary["guests"]],
         "exits": exits(summary),
+        "locks": locks(summary),
         "lock_preemption": lock_preemption(summary),
         "directed_yield": directed_yield(summary),
         "kvm": summary["kvm"],

@@ -175,35 +175,39 @@ def explained(e: dict[str, Any], out: Console) -> None:
         out.print(table("Tasks with the longest waits", columns, waits))
 
 
+def lock_row(lock: dict[str, Any]) -> tuple[str, ...]:
+    """A lock in the columns of `perf lock contention`."""
+    return (
+        f"{lock['contended']:,}",
+        duration_us(lock["wait_s"] * 1e6),
+        duration_us(lock["wait_max_us"]),
+        duration_us(lock["wait_s"] * 1e6 / lock["contended"]) if lock["contended"] else "",
+        f"{lock['acquisitions']:,}",
+        duration_us(lock["hold_s"] * 1e6),
+        lock["kind"],
+        lock["name"],
+    )
+
+
+LOCK_COLUMNS = [
+    ("contended", "right"),
+    ("total wait", "right"),
+    ("max wait", "right"),
+    ("avg wait", "right"),
+    ("acquired", "right"),
+    ("held", "right"),
+    ("type", "left"),
+    ("lock", "fold"),
+]
+
+
 def _locks(e: dict[str, Any], out: Console) -> None:
-    rows = [
-        (
-            f"{lock['contended']:,}",
-            duration_us(lock["wait_s"] * 1e6),
-            duration_us(lock["wait_max_us"]),
-            duration_us(lock["wait_s"] * 1e6 / lock["contended"]) if lock["contended"] else "",
-            f"{lock['acquisitions']:,}",
-            duration_us(lock["hold_s"] * 1e6),
-            lock["kind"],
-            lock["name"],
-        )
-        for lock in e["locks"]
-        if lock["contended"]
-    ]
+    rows = [lock_row(lock) for lock in e["locks"] if lock["contended"]]
     if not rows:
         out.print("No lock was contended.\n")
         return
-    columns = [
-        ("contended", "right"),
-        ("total wait", "right"),
-        ("max wait", "right"),
-        ("avg wait", "right"),
-        ("acquired", "right"),
-        ("held", "right"),
-        ("type", "left"),
-        ("lock", "fold"),
-    ]
-    out.print(table("Busiest locks, by time waited", columns, rows))
+    title = "Busiest locks of the host, by time waited" if e["guests"] else "Busiest locks, by time waited"
+    out.print(table(title, LOCK_COLUMNS, rows))
 
 
 def _wakeups(e: dict[str, Any], out: Console) -> None:

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from contend.guests import SHARES
-from contend.text import change_words, table
+from contend.text import LOCK_COLUMNS, change_words, lock_row, table
 from contend.units import duration_us, percent, seconds, si
 
 MACHINES_SHOWN = 16
@@ -18,6 +18,7 @@ def explained(g: dict[str, Any], out: Console) -> None:
     """Where vCPUs' time went, exits, lock-holder preemption and directed yields."""
     _machines(g, out)
     _exits(g, out)
+    _locks(g["locks"], out)
     _preemption(g["lock_preemption"], out)
     _yields(g["directed_yield"], out)
     _polls(g["kvm"], out)
@@ -63,6 +64,14 @@ def _exits(g: dict[str, Any], out: Console) -> None:
         ("why", "fold"),
     ]
     out.print(table("Exits", columns, rows))
+
+
+def _locks(locks: list[dict[str, Any]], out: Console) -> None:
+    if not locks:
+        out.print("No lock of a guest's kernel was contended.\n")
+        return
+    rows = [lock_row({**lock, "name": f"{lock['name']} of {lock['guest']}"}) for lock in locks]
+    out.print(table("Busiest locks in guests, by time waited", LOCK_COLUMNS, rows))
 
 
 def _preemption(p: dict[str, Any], out: Console) -> None:

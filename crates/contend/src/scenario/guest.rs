@@ -175,7 +175,9 @@ impl GuestTable {
                     })?;
                     guest.workload = Some(spec);
                 }
-                ("set", _) => return source.wrong(v, &at.key, "a table of features, such as { spinlock = \"ticket\" }"),
+                ("set", _) => {
+                    return source.wrong(v, &at.key, "a table of features, such as { spinlock = \"ticket\" }");
+                }
                 (_, DeValue::String(s)) if is_word(name) => guest.put(name, s, found(v.get_ref()), at)?,
                 (_, DeValue::Integer(i)) if is_number(name) && i.radix() == 10 => {
                     guest.put(name, i.as_str(), found(v.get_ref()), at)?;
@@ -208,19 +210,28 @@ impl GuestTable {
     /// A word, number or truth value.
     fn put(&mut self, key: &str, text: &str, found: String, at: At) -> Result<()> {
         let number = |min: u64, max: u64| text.replace('_', "").parse().ok().filter(|n| (min..=max).contains(n));
+        let word = || Given { at: at.clone(), value: text.to_string() };
+        let count = |n| Given { at: at.clone(), value: n };
         let done = match key {
             "name" => {
                 let fine = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
                 let good = (1..=NAME_MAX).contains(&text.len()) && text.chars().all(fine);
-                good.then(|| self.name = Given { at: at.clone(), value: text.into() })
+                good.then(|| self.name = word())
             }
-            "copies" => number(1, VCPUS_MAX).map(|n| self.copies = Some(Given { at: at.clone(), value: n })),
-            "vcpus" => number(1, VCPUS_MAX).map(|n| self.vcpus = Some(Given { at: at.clone(), value: n })),
-            "policy" => Some(self.policy = Given { at: at.clone(), value: text.into() }),
-            "topology" => Some(self.topology = Some(Given { at: at.clone(), value: text.into() })),
+            "copies" => number(1, VCPUS_MAX).map(|n| self.copies = Some(count(n))),
+            "vcpus" => number(1, VCPUS_MAX).map(|n| self.vcpus = Some(count(n))),
             "pin" => Pin::parse(text).map(|pin| self.pin = pin),
             "hz" => number(HZ_MIN.into(), HZ_MAX.into()).map(|n| self.hz = Some(n as u32)),
             "background" => text.parse().ok().map(|b| self.background = b),
+            // What a policy and a topology may be is looked at with everything else.
+            "policy" => {
+                self.policy = word();
+                Some(())
+            }
+            "topology" => {
+                self.topology = Some(word());
+                Some(())
+            }
             _ => unreachable!("the caller knows the keys"),
         };
         done.ok_or_else(|| ScenarioError::Value { at, found, right: right_of(key).into() })

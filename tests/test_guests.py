@@ -1,0 +1,271 @@
+"""Scenarios with virtual machines: what is refused, what is stored, what is said of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import contend as package
+import pytest
+from conftest import Contend
+from contend import _core, guests, text
+from contend.explain import compare, explain
+from contend.result import Result
+
+GUEST = "[[guest]]\nvcpus = 2\n"
+LOAD = '[guest.workload]\nkind = "hackbench"\ngroups = 1\nfds = 2\nloops = 20\n'
+TWO = f'machine = "2c"\nseed = 3\nhorizon_s = 2\n[[guest]]\ncopies = 2\nvcpus = 2\n{LOAD}'
+
+WRONG = [
+    ("one-bracket", "[guest]\nvcpus = 2\n", "2: guest: found a table; should be tables [[guest]], with two brackets on "
+     "each side"),
+    ("unknown-key", f"[[guest]]\nvcpu = 2\n{LOAD}", "3: guest.vcpu: unknown key; did you mean vcpus?"),
+    ("no-vcpus", f"[[guest]]\n{LOAD}", "2: guest.vcpus: missing; write vcpus = N"),
+    ("zero-vcpus", f"[[guest]]\nvcpus = 0\n{LOAD}", "3: guest.vcpus: found 0; should be a whole number from 1 to 4096"),
+    ("5000-vcpus", f"[[guest]]\nvcpus = 5_000\n{LOAD}",
+     "3: guest.vcpus: found 5000; should be a whole number from 1 to 4096"),
+    ("half-a-vcpu", f"[[guest]]\nvcpus = 1.5\n{LOAD}",
+     "3: guest.vcpus: found 1.5; should be a whole number from 1 to 4096"),
+    ("too-many-vcpus-in-all", f"[[guest]]\nvcpus = 60\ncopies = 80\n{LOAD}",
+     "4: guest.copies: found 4800 vCPUs in all guests so far; should be at most 4096"),
+    ("name", f'[[guest]]\nname = "a/b"\nvcpus = 1\n{LOAD}',
+     '3: guest.name: found "a/b"; should be 1 to 32 of the letters a to z and A to Z, digits, - _ .'),
+    ("same-name", f"{GUEST}{LOAD}[[guest]]\nvcpus = 1\n{LOAD}",
+     '9: guest.name: found "vm" a second time; should be a name of its own for each guest'),
+    ("policy", f'{GUEST}policy = "linux-3.66"\n{LOAD}',
+     '4: guest.policy: unknown policy "linux-3.66"; did you mean linux-3.6 or linux-3.0 or linux-6.6?'),
+    ("topology", f'{GUEST}topology = "two"\n{LOAD}',
+     '4: guest.topology: synthetic machine "two": should be numbers with n (nodes), l (LLCs per node), c (cores per '
+     "LLC), t (threads per core), in this order, such as 2n2l8c2t or 16c"),
+    ("topology-and-vcpus", f'{GUEST}topology = "4c"\n{LOAD}',
+     '4: guest.topology: found "4c", 4 CPUs, with vcpus = 2; should be of 2 CPUs, such as 1n2l1c1t; or one of the two '
+     "left out"),
+    ("pin", f'{GUEST}pin = "all"\n{LOAD}', '4: guest.pin: found "all"; should be "none" or "1:1"'),
+    ("background", f"{GUEST}background = true\n{LOAD}",
+     "2: guest.background: found true for all guests; should be false for a guest at least: the run would end as it "
+     "begins"),
+    ("feature", f"{GUEST}set = {{ spin = 1 }}\n{LOAD}",
+     "4: `spin` = `1`: no such feature; `contend list features` lists them"),
+    ("feature-of-all", f'[set]\n"guest.spinlock" = "tickt"\n{GUEST}{LOAD}',
+     "3: `guest.spinlock` = `tickt`: should be "),
+    ("contradiction", f"{GUEST}set = {{ sis_rotate = true }}\n{LOAD}",
+     "4: `sis_rotate` = `true`: needs sis_next_cpu = true"),
+    ("kvm", f"[set]\nkvm.ple_gap = -1\n{GUEST}{LOAD}",
+     "3: `kvm.ple_gap` = `-1`: should be an integer from 0 to 1,000,000,000,000"),
+    ("unknown-kvm", f"[set]\nkvm.ple = 1\n{GUEST}{LOAD}", "3: `kvm.ple` = `1`: no such feature; "),
+    ("kvm-without-guests", '[set]\nkvm.ple_gap = 0\n[workload]\nkind = "hackbench"\n',
+     "3: kvm.ple_gap: found 0; should be left out: the scenario has no table [[guest]]"),
+    ("key-in-set", f"[set]\nguest.vcpus = 3\n{GUEST}{LOAD}",
+     "3: set.guest.vcpus: found 3; should be written in the table [[guest]]"),
+    ("no-workload", GUEST, "2: guest.workload: missing; write a table [guest.workload] below it, with kind = "),
+    ("workload-key", f"{GUEST}{LOAD}grops = 1\n", "9: guest.workload.grops: unknown key; did you mean groups?"),
+    ("workload-kind", f'{GUEST}[guest.workload]\nkind = "hackbnch"\n',
+     '5: guest.workload.kind: found "hackbnch"; should be one of '),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("body", "message"), [w[1:] for w in WRONG], ids=[w[0] for w in WRONG])
+def test_what_is_wrong_with_guests(tmp_path: Path, body: str, message: str) -> None:
+    (tmp_path / "x.toml").write_text(f'machine = "2c"\n{body}')
+    with pytest.raises(package.ScenarioInvalid) as e:
+        package.run(tmp_path / "x.toml")
+    assert str(e.value).removeprefix(f"{tmp_path}/x.toml:").startswith(message)
+
+
+SET = [
+    ("guest.vcpus", "0", "--set: guest.vcpus: found 0; should be a whole number from 1 to 4096"),
+    ("guest.copies", "x", "--set: guest.copies: found x; should be a whole number from 1 to 4096"),
+    ("guest.name", "x", "--set: guest.name: unknown key; guest.FEATURE, guest.workload.KEY, or a key of the guest but "
+     "its name"),
+    ("guest.workload.grops", "1", "--set: guest.workload.grops: unknown key; did you mean groups?"),
+    ("guest.spinlok", "ticket", "--set: `guest.spinlok` = `ticket`: no such feature; did you mean `spinlock`?"),
+    ("workload.groups", "1", "--set: workload.groups: unknown key; guest.workload.groups: nothing runs on the host of "
+     "this scenario but its guests"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("key", "value", "message"), SET, ids=[s[0] for s in SET])
+def test_what_is_wrong_with_overrides(contend: Contend, tmp_path: Path, key: str, value: str, message: str) -> None:
+    (tmp_path / "x.toml").write_text(TWO)
+    done = contend("run", "x.toml", "--set", f"{key}={value}")
+    assert (done.returncode, done.stderr) == (2, f"error: {message}\n")
+
+
+def test_overrides_need_guests(contend: Contend, small: Path) -> None:
+    for key in ("guest.vcpus", "guest.spinlock", "kvm.ple_gap"):
+        done = contend("run", small, "--set", f"{key}=1")
+        message = f"--set: {key}: found 1; should be left out: the scenario has no table [[guest]]"
+        assert (done.returncode, done.stderr) == (2, f"error: {message}\n")
+
+
+def resolved(path: Path, **sets: str) -> str:
+    return _core.resolve(path=path, set=[(k.replace("__", "."), v) for k, v in sets.items()])
+
+
+def test_overrides_change_every_guest(tmp_path: Path) -> None:
+    file = tmp_path / "x.toml"
+    file.write_text(TWO.replace("vcpus = 2", 'vcpus = 2\nset = { spinlock = "queued" }'))
+    text_ = resolved(
+        file, guest__vcpus="3", guest__copies="4", guest__workload__loops="7", guest__spinlock="ticket",
+        kvm__directed_yield="3.6", guest__policy="linux-3.6", guest__pin="1:1",
+    )  # fmt: skip
+    for line in (
+        "vcpus = 3",
+        "copies = 4",
+        "loops = 7",
+        '"kvm.directed_yield" = "3.6"',
+        'topology = "1n3l1c1t"',
+        'pin = "1:1"',
+        'policy = "linux-3.6"',
+    ):
+        assert line in text_, text_
+    assert 'spinlock = "queued"' not in text_, "what is set for all guests is stronger than a guest's own"
+
+
+def test_a_mapping_may_have_guests() -> None:
+    scenario = {"machine": "2c", "guest": [{"vcpus": 2, "workload": {"kind": "hackbench"}}, {"vcpus": 0}]}
+    with pytest.raises(package.ScenarioInvalid, match=r"^scenario: guest\.1\.vcpus: found 0; should be a whole number"):
+        package.run(scenario)
+
+
+def test_lists() -> None:
+    kvm = {f["name"]: f for f in package.list_kvm()}
+    assert kvm["directed_yield"]["value"] == "today"
+    counters = {c["name"]: c["of"] for c in package.list_counters()}
+    assert (counters["yield_to_attempted"], counters["PAUSE_INSTRUCTION"]) == ("kvm", "exits")
+    assert set(guests.EXITS) == {name for name, of in counters.items() if of == "exits"}
+    assert set(guests.FAILED.values()) <= set(counters)
+
+
+# ---- explain, on a result made by hand -------------------------------------------------------------------------
+
+
+def preemption(holder: int) -> dict[str, Any]:
+    return {"holder": holder, "holder_s": 0.02 * holder, "holder_max_us": 900.0, "waiter": 2, "waiter_s": 0.001}
+
+
+def by_hand(small: Path, account: str = "guest_spin", holder: int = 3, attempted: int = 1000) -> Result:
+    """A result of a bare host, with guests written into its summary."""
+    r = package.run(small)
+    s = r.summary
+    s["workload"] = "guests"
+    s["ledger_ns"] = {**dict.fromkeys(s["ledger_ns"], 0), "guest_user": 400, account: 500, "idle": 100}
+    shares = {
+        "guest_user_pct": 40.0, "guest_kernel_pct": 10.0, "spin_pct": 25.0, "host_pct": 5.0, "steal_pct": 15.0,
+        "halted_pct": 5.0,
+    }  # fmt: skip
+    reasons = {**dict.fromkeys(guests.EXITS, 0), "PAUSE_INSTRUCTION": 900, "HLT": 100}
+    guest: dict[str, Any] = {
+        **shares, "vcpus": 2, "finished_s": 0.5, "exits": reasons, "exits_count": 1000, "preempted": 7,
+        "preempted_max_us": 1500.0, "lock_preemption": preemption(holder),
+        "lock_preemption_kinds": [{"kind": "spinlock", **preemption(holder)}],
+    }  # fmt: skip
+    lock = {
+        "name": "zone", "kind": "spinlock", "acquisitions": 9, "contended": 4, "wait_s": 0.001, "wait_max_us": 700.0,
+        "hold_s": 0.002, "preemption": preemption(holder),
+    }  # fmt: skip
+    about = {"workload": "dbench", "policy": "linux-3.6", "topology": "1n2l1c1t", "pin": "none", "set": {}}
+    s["guests"] = [{**about, **guest, "name": f"vm{i}", "locks": [lock]} for i in range(2)]
+    s["guests_total"] = {**guest, "vcpus": 4, "finished_s": None}
+    s["kvm"] = dict.fromkeys((c["name"] for c in package.list_counters() if c["of"] == "kvm"), 0)
+    s["kvm"] |= {
+        "yield_to_attempted": attempted, "yield_to_succeeded": attempted // 100,
+        "yield_to_failed_target_running": attempted - attempted // 100, "yield_to_failed_unlocked": attempted // 2,
+        "kvm_vcpu_on_spin": 300, "on_spin_candidates": 4000,
+    }  # fmt: skip
+    return r
+
+
+def shown(said: dict[str, Any], compared: bool = False) -> str:
+    out = text.console()
+    with out.capture() as capture:
+        if compared:
+            text.compared(said, ("old", "new"), out)
+        else:
+            text.explained(said, out)
+    return " ".join(capture.get().split())
+
+
+def test_explain_names_what_limits_the_run(small: Path) -> None:
+    said = explain(by_hand(small))
+    assert said["guests"]["limit"]["account"] == "guest_spin"
+    assert said["guests"]["exits"][0]["reason"] == "PAUSE_INSTRUCTION"
+    assert said["guests"]["directed_yield"]["success_share"] == 0.01
+    assert said["guests"]["lock_preemption"]["locks"][0]["name"] == "zone"
+    words = shown(said)
+    assert words.startswith("2 guests of 2 vCPUs (dbench) on 2n1l4c2t (16 CPUs)")
+    for part in (
+        "most went to guest_spin: 50.00 %. Guests' kernels wait for locks. Lock holders lost their CPU 3 times, for "
+        "20.00 ms on average and 900.0 us at most, longest in all at zone of vm0 (60.00 ms); waiters lost theirs "
+        "2 times",
+        "Guests: where the time of their vCPUs went",
+        "PAUSE_INSTRUCTION 900 90.00 %",
+        "4 1.00 ms 700.0 us 250.0 us 9 2.00 ms spinlock zone of vm0",
+        "directed yields attempted 1,000",
+        "succeeded 10 1.00 %",
+        "wasted: running 990 99.00 %",
+        "wasted without taking a lock 500 50.00 %",
+    ):
+        assert part in words, words
+
+
+@pytest.mark.parametrize(
+    ("account", "why"),
+    [
+        ("rq_lock_wait", "Run-queue locks are what directed yields contend for. 1,000 directed yields were attempted"),
+        ("ple", "Pause loops end in the handler"),
+        ("vm_exit", "Each exit costs its way out and back: 1,000 of them, most PAUSE_INSTRUCTION (90.00 %"),
+        ("halt_poll", "vCPUs that halt poll first"),
+        ("guest_kernel", "work that a bare machine would have too"),
+        (
+            "idle",
+            "vCPUs were halted for 5.00 % of their time and runnable without a CPU for 15.00 %: CPUs idled beside",
+        ),
+        ("switch", "That is the host's own"),
+    ],
+)
+def test_each_limit_has_its_reason(small: Path, account: str, why: str) -> None:
+    said = guests.limit(by_hand(small, account).summary)
+    assert said["account"] == account
+    assert why in said["text"]
+
+
+def test_no_preemption_is_said_to_be_none(small: Path) -> None:
+    r = by_hand(small, holder=0, attempted=0)
+    for p in (
+        r.summary["guests_total"]["lock_preemption"],
+        *(g["locks"][0]["preemption"] for g in r.summary["guests"]),
+    ):
+        p.update(waiter=0, waiter_s=0.0, holder_s=0.0, holder_max_us=0.0)
+    assert "this is contention, not preemption" in guests.preemption_sentence(r.summary)
+    assert guests.yields_sentence(r.summary) == "No directed yield was attempted."
+    assert "No vCPU lost its CPU while it held a lock" in shown(explain(r))
+
+
+def test_two_results_with_guests_are_compared(small: Path) -> None:
+    old, new = by_hand(small), by_hand(small, attempted=10_000)
+    new.summary["guests"][1]["set"] = {"spinlock": "ticket"}
+    new.summary["features"]["kvm.directed_yield"] = "theurer"
+    said = compare(new, old)
+    assert said["features_changed"]["guest.spinlock"] == ["the preset's", "the preset's / ticket"]
+    rows = {r["name"]: r for r in said["guests"]}
+    assert rows["directed yields attempted"]["result"] == 10 * rows["directed yields attempted"]["baseline"]
+    assert "directed yields attempted 1,000 10.0 k 10.0x" in shown(said, compared=True)
+    assert compare(old, package.run(small))["guests"] is None
+
+
+def test_runs_without_guests_say_nothing_of_them(small: Path) -> None:
+    r = package.run(small)
+    assert (r.summary["kvm"], r.summary["guests"], r.summary["guests_total"]) == ({}, [], None)
+    assert [r[t].height for t in ("vcpus", "guest_tasks", "guest_locks")] == [0, 0, 0]
+    assert explain(r)["guests"] is None
+    assert sum(r.summary["ledger_pct"].values()) == pytest.approx(100)
+
+
+def test_the_picture_has_guests(small: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    from contend.plot import draw
+
+    draw([by_hand(small), by_hand(small)], str(tmp_path / "two.png"))
+    draw([package.run(small)], str(tmp_path / "none.png"))
+    assert (tmp_path / "two.png").stat().st_size > (tmp_path / "none.png").stat().st_size
