@@ -43,6 +43,11 @@ pub trait Syscalls<P: SchedPlatform, L: Policy> {
     fn timer(&self, kernel: &Kernel<P, L>, p: &P, task: TaskId) {
         kernel.try_to_wake_up(p, task, state::NORMAL, 0);
     }
+    /// A call-function interrupt came: do what else than waking tasks this CPU was asked for.
+    #[inline]
+    fn call_function(&self, kernel: &Kernel<P, L>, p: &P) {
+        let _ = (kernel, p);
+    }
     /// Shall this CPU leave [`Kernel::cpu_loop`]? Asked wherever interrupts are on.
     #[inline]
     fn stopped(&self, p: &P) -> bool {
@@ -379,6 +384,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             let found = p.take_interrupts();
             if found.ipis & Ipi::CallFunction.bit() != 0 {
                 self.drain_wake_list(p);
+                sys.call_function(self, p);
             }
             if found.ipis & Ipi::Reschedule.bit() != 0 {
                 self.reschedule_interrupt(p);

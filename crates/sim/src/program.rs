@@ -57,6 +57,13 @@ pub enum ObjectKind {
     Futex,
     /// A kernel spinlock that tasks take inside system calls ([`Op::KernelLock`]).
     SpinLock,
+    /// Where CPUs wait for one another, spinning in the kernel ([`Op::Rendezvous`]).
+    Rendezvous {
+        /// How many must arrive; each on a CPU of its own, since they keep it.
+        parties: u32,
+    },
+    /// An address space: which tasks share translations ([`Op::Join`], [`Op::Shootdown`]).
+    AddressSpace,
 }
 
 /// One step of a program.
@@ -102,6 +109,13 @@ pub enum Op {
     FutexWake(ObjId, u32),
     /// Take a kernel spinlock, hold it for this long, release it.
     KernelLock(ObjId, Nanos),
+    /// Arrive, and spin in the kernel with interrupts off until all parties have.
+    Rendezvous(ObjId),
+    /// Be one of the tasks of an address space from here on.
+    Join(ObjId),
+    /// Interrupt all other CPUs that run tasks of the caller's address space, and spin until each has flushed its
+    /// translations.
+    Shootdown,
     /// Start a new task.
     Spawn(Box<TaskSpec>),
     /// Restrict the caller to these CPUs (`None`: all).

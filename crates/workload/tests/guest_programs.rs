@@ -75,3 +75,56 @@ fn a_slice_of_a_kernel_build_predicts_the_whole() {
     // At the start the units are at random points: the first ends long before a unit's time, and not all at once.
     assert!(slice.metrics.counts["units"] > 60);
 }
+#[test]
+fn a_boot_brings_up_every_cpu_and_ends_with_the_services() {
+    for (machine, cpus) in [("1c", 1), ("2c", 2), ("2n4c", 8), ("1n1l4c2t", 8)] {
+        for preset in ["linux-2.6.37", "linux-3.6", "linux-6.18"] {
+            let sets = [("serial_ms", "3"), ("broadcasts", "7"), ("broadcasts_per_cpu", "2"), ("service_ms", "8")];
+            let r = run(machine, preset, &spec("guest-boot", &sets));
+            assert_eq!(r.outcome, Outcome::Finished, "{machine} {preset}");
+            let count = |name| r.metrics.counts.get(name).copied().unwrap_or(0);
+            assert_eq!((count("cpus_up"), count("services")), (cpus - 1, 2 * cpus));
+            assert_eq!(count("broadcasts"), 7 + 2 * (cpus - 1));
+            assert_eq!(lock(&r, "change"), count("broadcasts"));
+            assert_eq!(lock(&r, "shared0"), count("service_steps"));
+            assert!(count("service_steps") >= 2 * cpus * 8 / 2);
+            assert_eq!(r.tasks.len() as u64, 1 + (cpus - 1) + 2 * cpus);
+            assert!(r.metrics.latencies["broadcast"].histogram.min() >= 100_000);
+            if cpus > 1 {
+                // Preparation and initialisation; nothing slows them but the siblings of a core.
+                let h = &r.metrics.latencies["bring_up"].histogram;
+                assert!(h.min() >= 12_000_000 && h.max() < 25_000_000, "{} to {}", h.min(), h.max());
+            }
+        }
+    }
+}
+
+/// In a broadcast all CPUs but one spin.
+#[test]
+fn broadcasts_cost_every_cpu_their_time() {
+    let sets = [
+        ("serial_ms", "0"),
+        ("bringup_us", "0"),
+        ("init_us", "0"),
+        ("broadcasts_per_cpu", "0"),
+        ("broadcasts", "100"),
+        ("broadcast_us", "500"),
+        ("between_us", "0"),
+        ("services_per_cpu", "0"),
+    ];
+    let r = run("16n", "linux-3.6", &spec("guest-boot", &sets));
+    let spun = r.ledger()[contend_platform::Account::SpinLock as usize];
+    let right = 15 * 100 * 500_000;
+    assert!(spun > right && spun < right * 11 / 10, "{spun} for {right}");
+}
+
+#[test]
+fn what_an_endless_part_starts_does_not_keep_a_mix_alive() {
+    let text = "[workload]\nkind = \"mix\"\nparts = [\n{ kind = \"kernel-build\", jobs = 4, compile_ms = 5, duration_ms = 1000 },\n\
+                { kind = \"ping-pong\", round_trips = 1000 },\n]\n";
+    let table = toml::de::DeTable::parse(text).expect("valid TOML");
+    let s = contend_workload::WorkloadSpec::from_toml(&table.get_ref()["workload"]).expect("a mix");
+    let r = run("2c", "linux-6.18", &s);
+    assert_eq!((r.outcome.clone(), r.metrics.counts["round_trips"]), (Outcome::Finished, 1000));
+    assert!(r.virtual_ns < 1_000_000_000, "{}", r.virtual_ns);
+}

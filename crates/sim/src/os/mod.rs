@@ -5,6 +5,7 @@
 //! protocol everywhere: take the object's lock, find the condition false, queue up, announce the sleep, release the lock,
 //! call `schedule()`.
 
+mod cross_cpu;
 mod futex;
 mod object;
 mod pipe;
@@ -14,7 +15,7 @@ mod word_futex;
 pub use object::ObjectReport;
 
 use crate::kvm::VcpuWait;
-use crate::program::{Cx, Metrics, ObjId, Op, Program, TaskSpec, Workload};
+use crate::program::{Cx, Metrics, ObjId, ObjectKind, Op, Program, TaskSpec, Workload};
 use crate::thread::{Ready, State};
 use crate::world::World;
 use contend_platform::{Account, Nanos, TaskId, Time, Work};
@@ -55,6 +56,8 @@ pub(crate) enum Pending {
     WordFutex,
     /// Serve a vCPU's exit further.
     Vcpu(VcpuWait),
+    /// Spin until the others have arrived.
+    Rendezvous(ObjId),
 }
 
 /// What a task runs.
@@ -75,6 +78,8 @@ struct OsTask {
     /// Woken from the futex-like object it queued at.
     woken: bool,
     background: bool,
+    /// Its address space, if that matters to anyone.
+    space: Option<ObjId>,
     nice: i8,
     started: Time,
     alive: bool,
@@ -168,6 +173,8 @@ pub struct Os<W: World> {
     initial: RefCell<Vec<TaskSpec>>,
     threads: RefCell<Vec<Ready>>,
     buckets: word_futex::Buckets,
+    /// By CPU; empty where nobody needs them.
+    flushes: Vec<cross_cpu::Flushes<W>>,
 }
 
 /// Most exited tasks whose reports are kept.
@@ -201,6 +208,7 @@ impl<W: World> Os<W> {
             initial: RefCell::new(initial),
             threads: RefCell::new(threads),
             buckets: word_futex::Buckets::default(),
+            flushes: cross_cpu::Flushes::of(p, workload.objects.iter().any(|o| o.kind == ObjectKind::AddressSpace)),
         }
     }
 
@@ -265,6 +273,7 @@ impl<W: World> Os<W> {
                 pending: Pending::Nothing,
                 woken: false,
                 background: birth.background,
+                space: None,
                 nice: birth.nice,
                 started: p.now(),
                 alive: true,
@@ -333,8 +342,13 @@ impl<W: World> Os<W> {
             Op::FutexWait(o) => self.futex_wait(kernel, p, task, o, Pending::Futex(o)),
             Op::FutexWake(o, n) => self.futex_wake(kernel, p, o, n),
             Op::KernelLock(o, ns) => self.kernel_lock(p, o, ns),
-            Op::Spawn(spec) => {
+            Op::Rendezvous(o) => self.rendezvous(p, task, o),
+            Op::Join(o) => self.join(task, o),
+            Op::Shootdown => self.shootdown(kernel, p, task),
+            Op::Spawn(mut spec) => {
                 p.charge(Work::Fork, 1);
+                // What a daemon starts does not keep the run alive either.
+                spec.background |= self.with(task, |t| t.background);
                 if !spec.background {
                     self.foreground.set(self.foreground.get() + 1);
                 }
@@ -376,6 +390,7 @@ impl<W: World> Os<W> {
             Pending::Barrier(o, generation) => self.barrier_check(kernel, p, task, o, generation),
             Pending::WordFutex | Pending::Vcpu(_) => W::thread_woken(self, kernel, p, task),
             Pending::Sem(o) => self.sem_wait(kernel, p, task, o),
+            Pending::Rendezvous(o) => panic!("{} let a task go on before all were there", self.object(o).name),
             Pending::Futex(o) => {
                 if self.with(task, |t| t.woken) {
                     return self.done(task);
@@ -488,6 +503,7 @@ impl<W: World> Os<W> {
             },
             Pending::Cond(o, _) => format!("a signal of {}", name(o)),
             Pending::Barrier(o, _) => format!("barrier {} ({})", name(o), self.object(o).progress()),
+            Pending::Rendezvous(o) => format!("rendezvous {} ({})", name(o), self.object(o).progress()),
             Pending::Sem(o) => format!("a post to {}", name(o)),
             Pending::Futex(o) => format!("a wake-up of {}", name(o)),
             Pending::Vcpu(wait) => wait.describe().into(),
@@ -564,5 +580,8 @@ impl<W: World, L: Policy> Syscalls<W, L> for Os<W> {
         }
         p.enter(before);
         end
+    }
+    fn call_function(&self, _: &Kernel<W, L>, p: &W) {
+        self.flush(p);
     }
 }

@@ -85,6 +85,9 @@ impl<W: World> Object<W> {
     pub fn progress(&self) -> String {
         match self.kind {
             ObjectKind::Barrier { parties } => format!("{} of {parties} have arrived", self.level.get()),
+            ObjectKind::Rendezvous { parties } => {
+                format!("{} of {parties} have arrived", self.word.observe() as u32)
+            }
             _ => String::new(),
         }
     }
@@ -99,6 +102,8 @@ impl<W: World> Object<W> {
             ObjectKind::Semaphore { .. } => "semaphore",
             ObjectKind::Futex => "futex",
             ObjectKind::SpinLock => "spinlock",
+            ObjectKind::Rendezvous { .. } => "rendezvous",
+            ObjectKind::AddressSpace => "address-space",
         };
         ObjectReport { name: self.name.clone(), kind, lock: self.lock.stats() }
     }

@@ -6,6 +6,7 @@
 
 mod daemons;
 mod dbench;
+mod guest_boot;
 mod hackbench;
 mod hogs;
 mod kernel_build;
@@ -23,6 +24,7 @@ mod uperf;
 
 pub use daemons::Daemons;
 pub use dbench::Dbench;
+pub use guest_boot::GuestBoot;
 pub use hackbench::{Hackbench, Transport};
 pub use hogs::Hogs;
 pub use kernel_build::KernelBuild;

@@ -27,7 +27,7 @@ fn every_message() {
     assert!(said.starts_with("workload.kind: missing; write kind = one of hackbench, schbench"), "{said}");
     let t = "[workload]\nkind = \"hackbenhc\"";
     let kinds = "hackbench, schbench, sembench, ping-pong, periodic, mmc, lock-loop, hogs, daemons, uperf, tbench, dbench, oltp, \
-                 oltp-dedicated, kernel-build, rt-app, recording, mix";
+                 oltp-dedicated, kernel-build, guest-boot, rt-app, recording, mix";
     let message = format!("workload.kind: found \"hackbenhc\"; should be one of {kinds}; did you mean hackbench?");
     says(t, &message, "\"hackbenhc\"");
     let t = "[workload]\nkind = \"hackbench\"\ngruops = 3";
@@ -67,6 +67,14 @@ fn every_message() {
     says(t, "workload.processes: found 2; should be a whole number from 3 to 64", "2");
     let t = "[workload]\nkind = \"kernel-build\"\njob = 2";
     says(t, "workload.job: unknown key; did you mean jobs?", "job");
+    let t = "[workload]\nkind = \"guest-boot\"\nstep_us = 0";
+    says(t, "workload.step_us: found 0; should be a whole number from 1 to 10,000,000", "0");
+    let t = "[workload]\nkind = \"guest-boot\"\nbroadcast = 1";
+    says(
+        t,
+        "workload.broadcast: unknown key; did you mean broadcasts or broadcast_us or broadcasts_per_cpu?",
+        "broadcast",
+    );
     let (said, _) = error("[workload]\nkind = \"recording\"");
     assert_eq!(said, "workload.file: missing; write file = \"PATH\"");
     let t = "[workload]\nkind = \"mix\"\nparts = [{ kind = \"hogs\" }, { kind = \"hogs\", tasks = 0 }]";
