@@ -119,6 +119,24 @@ fn broadcasts_cost_every_cpu_their_time() {
 }
 
 #[test]
+fn dbench_in_memory_shares_locks_and_sleeps_for_nobody() {
+    for preset in ["linux-3.6", "linux-6.18"] {
+        let sets = [("clients", "8"), ("file_system", "tmpfs"), ("dcache_ns", "300"), ("duration_ms", "50")];
+        let r = run("8n", preset, &spec("dbench", &sets));
+        assert_eq!((r.outcome.clone(), r.tasks.len()), (Outcome::Horizon, 8));
+        let (ops, flushes) = (r.metrics.counts["ops"], r.metrics.counts["flushes"]);
+        assert!(flushes > ops / 100 && !r.metrics.counts.contains_key("commits"));
+        // One of each client is under way.
+        assert!(lock(&r, "dcache").abs_diff(ops) <= 8, "{} for {ops}", lock(&r, "dcache"));
+        let changes = lock(&r, "inodes") as f64 / ops as f64;
+        assert!((0.167..0.187).contains(&changes), "{changes}");
+        assert!(r.metrics.latencies["flush"].histogram.max() < 100_000);
+        let idle = r.ledger()[contend_platform::Account::Idle as usize];
+        assert!(idle < 8 * r.virtual_ns / 100, "{idle}");
+    }
+}
+
+#[test]
 fn what_an_endless_part_starts_does_not_keep_a_mix_alive() {
     let text = "[workload]\nkind = \"mix\"\nparts = [\n{ kind = \"kernel-build\", jobs = 4, compile_ms = 5, duration_ms = 1000 },\n\
                 { kind = \"ping-pong\", round_trips = 1000 },\n]\n";

@@ -12,6 +12,10 @@
 //!   works for a moment under the lock, sleeps while the device writes, and wakes all who wait for this transaction. A new
 //!   one fills up meanwhile; only one is written at a time.
 //!
+//! On tmpfs there is no journal: metadata is changed under a lock of the file system (its inodes and counts), Flush does
+//! nothing, and nobody sleeps. With `dcache_ns` every operation also holds a lock for what look-ups share, as kernels before
+//! 3.12 do for each dentry's reference count.
+//!
 //! A client's directory is its own, so the mutexes of directories and inodes meet no one else and are left out, as are
 //! writeback by other threads and handles that wait for room in the journal.
 
@@ -23,7 +27,18 @@ use contend_sim::program::{Cx, ObjId, ObjectKind, Op, Program, TaskSpec, Workloa
 use super::netbench::{Kind, Operation, draw};
 use super::{DURATION_MS_MAX, NS_PER_MS, NS_PER_US, cached};
 use crate::spec::keys::spec;
+use crate::spec::value::words;
 use crate::spec::{Build, WorkloadError};
+
+words! {
+    /// The file system.
+    FileSystem {
+        /// One with a journal, on a device.
+        Journal = "journal",
+        /// One in memory.
+        Tmpfs = "tmpfs",
+    }
+}
 
 spec! {
     /// Client processes that replay the file-system part of NetBench on a file system with a journal, after dbench. Runs
@@ -40,6 +55,12 @@ spec! {
         journal_ns: u64 [0..=10_000_000] = 2000, "ns";
         /// CPU work to copy 1 KiB between the page cache and the client. Default: copy_kib of the machine files.
         copy_ns: u64 [0..=1_000_000] = 80, "ns/KiB";
+        /// "journal" or "tmpfs": without a journal, where Flush does nothing and journal_ns is the time under the lock of the
+        /// file system's inodes. Default: the study idle-cpu-search-2019's, assumed.
+        file_system: FileSystem [()] = FileSystem::Journal, "";
+        /// How long each operation holds a lock for what its look-ups share with all clients: dentries of common
+        /// directories, the list of inodes. Default: none; an estimate for kernels before 3.12 is 200 to 1,000.
+        dcache_ns: u64 [0..=10_000_000] = 0, "ns";
         /// How long the device takes to write a transaction. Default: an estimate, 50 to 1,000: flash with a protected
         /// write cache; other devices take milliseconds.
         device_us: u64 [0..=10_000_000] = 200, "us";
@@ -73,6 +94,7 @@ struct Objects {
     bell: ObjId,
     /// The first of the transactions' wait queues; the others follow.
     written: u32,
+    dcache: Option<ObjId>,
 }
 
 impl Objects {
@@ -84,6 +106,8 @@ impl Objects {
 #[derive(Clone, Copy)]
 enum Step {
     Work,
+    Look,
+    Change,
     Journal,
     Join,
     Wait,
@@ -95,7 +119,9 @@ struct Client {
     objects: Objects,
     work: Nanos,
     section: Nanos,
+    look: Nanos,
     copy: Nanos,
+    file_system: FileSystem,
     operation: Operation,
     /// The transaction that a Flush waits for.
     transaction: u64,
@@ -110,12 +136,21 @@ impl Program for Client {
                 Step::Work => {
                     self.operation = draw(cx.rng);
                     self.started = cx.now;
-                    self.step = match self.operation.kind {
-                        Kind::Look | Kind::Read => Step::Done,
-                        Kind::Change | Kind::Write => Step::Journal,
-                        Kind::Flush => Step::Join,
-                    };
+                    self.step = Step::Look;
                     return Op::Syscall(self.work + self.copy * u64::from(self.operation.bytes) / 1024);
+                }
+                Step::Look => {
+                    self.step = Step::Change;
+                    if let Some(dcache) = self.objects.dcache {
+                        return Op::KernelLock(dcache, self.look);
+                    }
+                }
+                Step::Change => {
+                    self.step = match (self.operation.kind, self.file_system) {
+                        (Kind::Look | Kind::Read, _) | (Kind::Flush, FileSystem::Tmpfs) => Step::Done,
+                        (Kind::Change | Kind::Write, _) => Step::Journal,
+                        (Kind::Flush, FileSystem::Journal) => Step::Join,
+                    };
                 }
                 Step::Journal => {
                     self.step = Step::Done;
@@ -208,12 +243,14 @@ impl Build for Dbench {
 
     fn build(&self, w: &mut Workload, _: usize) -> Result<(), WorkloadError> {
         let semaphore = ObjectKind::Semaphore { initial: 0 };
-        let lock = w.object("journal", ObjectKind::SpinLock);
+        let has_journal = self.file_system == FileSystem::Journal;
+        let lock = w.object(if has_journal { "journal" } else { "inodes" }, ObjectKind::SpinLock);
         let bell = w.object("commit", semaphore.clone());
-        let objects = Objects { lock, bell, written: w.objects.len() as u32 };
+        let mut objects = Objects { lock, bell, written: w.objects.len() as u32, dcache: None };
         for i in 0..QUEUES {
             w.object(format!("written{i}"), semaphore.clone());
         }
+        objects.dcache = (self.dcache_ns > 0).then(|| w.object("dcache", ObjectKind::SpinLock));
         let journal = Shared::default();
         let section = self.journal_ns;
         let committer = Committer {
@@ -225,14 +262,18 @@ impl Build for Dbench {
             waiters: 0,
             step: Commit::Wait,
         };
-        w.task(TaskSpec::new("jbd2", committer));
+        if has_journal {
+            w.task(TaskSpec::new("jbd2", committer));
+        }
         for i in 0..self.clients {
             let client = Client {
                 journal: Arc::clone(&journal),
                 objects,
                 work: self.work_ns,
                 section,
+                look: self.dcache_ns,
                 copy: self.copy_ns,
+                file_system: self.file_system,
                 operation: Operation { kind: Kind::Look, bytes: 0 },
                 transaction: 0,
                 started: 0,
