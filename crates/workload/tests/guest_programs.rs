@@ -137,6 +137,32 @@ fn dbench_in_memory_shares_locks_and_sleeps_for_nobody() {
 }
 
 #[test]
+fn ebizzy_maps_and_unmaps_what_it_searches() {
+    for (threads, preset) in [(1, "linux-3.6"), (8, "linux-3.6"), (16, "linux-6.18")] {
+        let text = threads.to_string();
+        let sets = [("threads", text.as_str()), ("chunk_kib", "256"), ("duration_ms", "100")];
+        let r = run("8n", preset, &spec("ebizzy", &sets));
+        assert_eq!(r.outcome, Outcome::Horizon);
+        let (records, faults) = (r.metrics.counts["records"], r.metrics.counts["faults"]);
+        // Each thread is in the midst of one.
+        assert!(
+            records > 500 && faults >= 64 * records && faults <= 64 * (records + threads),
+            "{faults} for {records}"
+        );
+        // 64 pages are 3 batches, there and back.
+        let zone = lock(&r, "zone");
+        assert!((6 * records..=6 * (records + threads)).contains(&zone), "{zone} for {records}");
+        let h = &r.metrics.latencies["record"].histogram;
+        assert_eq!((h.len(), r.metrics.latencies["unmap"].histogram.len()), (records, records));
+        // Copying and faults alone take 60 us.
+        assert!(h.min() > 60_000, "{}", h.min());
+        // One thread has nobody to interrupt; of several, most run when one unmaps.
+        let each = r.counts.ipis as f64 / records as f64;
+        assert!(if threads == 1 { each < 0.1 } else { each > 2.0 && each < 9.0 }, "{each} of {threads}");
+    }
+}
+
+#[test]
 fn what_an_endless_part_starts_does_not_keep_a_mix_alive() {
     let text = "[workload]\nkind = \"mix\"\nparts = [\n{ kind = \"kernel-build\", jobs = 4, compile_ms = 5, duration_ms = 1000 },\n\
                 { kind = \"ping-pong\", round_trips = 1000 },\n]\n";

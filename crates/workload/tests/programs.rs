@@ -272,6 +272,7 @@ fn equal_seeds_give_equal_runs() {
         spec("oltp-dedicated", &[("users", "9"), ("duration_ms", "20")]),
         spec("kernel-build", &[("jobs", "9"), ("compile_ms", "20"), ("duration_ms", "50")]),
         spec("guest-boot", &[("serial_ms", "1"), ("broadcasts", "9"), ("service_ms", "5")]),
+        spec("ebizzy", &[("threads", "9"), ("duration_ms", "20")]),
         spec("tbench", &[("clients", "9"), ("duration_ms", "5")]),
     ];
     let machine = || Machine::load("1n1l4c2t").expect("a machine");

@@ -6,6 +6,7 @@
 
 mod daemons;
 mod dbench;
+mod ebizzy;
 mod guest_boot;
 mod hackbench;
 mod hogs;
@@ -24,6 +25,7 @@ mod uperf;
 
 pub use daemons::Daemons;
 pub use dbench::Dbench;
+pub use ebizzy::Ebizzy;
 pub use guest_boot::GuestBoot;
 pub use hackbench::{Hackbench, Transport};
 pub use hogs::Hogs;

@@ -34,8 +34,8 @@ use toml::de::DeValue;
 use value::{Bad, shown};
 
 use crate::programs::{
-    Daemons, Dbench, GuestBoot, Hackbench, Hogs, KernelBuild, LockLoop, Mmc, Oltp, OltpDedicated, Periodic, PingPong,
-    Schbench, Sembench, Tbench, Uperf,
+    Daemons, Dbench, Ebizzy, GuestBoot, Hackbench, Hogs, KernelBuild, LockLoop, Mmc, Oltp, OltpDedicated, Periodic,
+    PingPong, Schbench, Sembench, Tbench, Uperf,
 };
 use crate::recording::{RecordingReport, RecordingSpec};
 
@@ -180,6 +180,7 @@ kinds! {
     OltpDedicated(OltpDedicated),
     KernelBuild(KernelBuild),
     GuestBoot(GuestBoot),
+    Ebizzy(Ebizzy),
     RtApp(RtAppFile),
     Recording(RecordingSpec)
 }
@@ -375,6 +376,7 @@ impl WorkloadSpec {
             WorkloadSpec::OltpDedicated(s) => s.tasks(),
             WorkloadSpec::KernelBuild(s) => s.tasks(),
             WorkloadSpec::GuestBoot(s) => s.tasks(),
+            WorkloadSpec::Ebizzy(s) => s.tasks(),
             WorkloadSpec::RtApp(_) | WorkloadSpec::Recording(_) => 0,
             WorkloadSpec::Mix(m) => m.parts.iter().map(Self::tasks).sum(),
         }
@@ -482,6 +484,7 @@ impl WorkloadSpec {
             WorkloadSpec::OltpDedicated(s) => s.build(w, nr_cpus),
             WorkloadSpec::KernelBuild(s) => s.build(w, nr_cpus),
             WorkloadSpec::GuestBoot(s) => s.build(w, nr_cpus),
+            WorkloadSpec::Ebizzy(s) => s.build(w, nr_cpus),
             WorkloadSpec::RtApp(s) => {
                 let text = String::from_utf8_lossy(&bytes(&s.file)?).into_owned();
                 *w = crate::rtapp::parse(&text, &s.file)?.workload(nr_cpus)?;

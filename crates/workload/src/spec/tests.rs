@@ -27,7 +27,7 @@ fn every_message() {
     assert!(said.starts_with("workload.kind: missing; write kind = one of hackbench, schbench"), "{said}");
     let t = "[workload]\nkind = \"hackbenhc\"";
     let kinds = "hackbench, schbench, sembench, ping-pong, periodic, mmc, lock-loop, hogs, daemons, uperf, tbench, dbench, oltp, \
-                 oltp-dedicated, kernel-build, guest-boot, rt-app, recording, mix";
+                 oltp-dedicated, kernel-build, guest-boot, ebizzy, rt-app, recording, mix";
     let message = format!("workload.kind: found \"hackbenhc\"; should be one of {kinds}; did you mean hackbench?");
     says(t, &message, "\"hackbenhc\"");
     let t = "[workload]\nkind = \"hackbench\"\ngruops = 3";
@@ -75,6 +75,12 @@ fn every_message() {
         "workload.broadcast: unknown key; did you mean broadcasts or broadcast_us or broadcasts_per_cpu?",
         "broadcast",
     );
+    let t = "[workload]\nkind = \"ebizzy\"\nchunk_kib = 3";
+    says(t, "workload.chunk_kib: found 3; should be a whole number from 4 to 1,048,576", "3");
+    let t = "[workload]\nkind = \"ebizzy\"\nthread = 1";
+    says(t, "workload.thread: unknown key; did you mean threads?", "thread");
+    let t = "[workload]\nkind = \"dbench\"\nfile_system = \"ext4\"";
+    says(t, "workload.file_system: found \"ext4\"; should be \"journal\" or \"tmpfs\"", "\"ext4\"");
     let (said, _) = error("[workload]\nkind = \"recording\"");
     assert_eq!(said, "workload.file: missing; write file = \"PATH\"");
     let t = "[workload]\nkind = \"mix\"\nparts = [{ kind = \"hogs\" }, { kind = \"hogs\", tasks = 0 }]";

@@ -16,6 +16,7 @@ use contend_platform::{Nanos, Time};
 use contend_sim::program::{Cx, ObjId, ObjectKind, Op, Program, TaskSpec, Workload};
 use rand::Rng;
 
+pub(super) use self::process::PCP_BATCH;
 use self::process::{Costs, Locks, Process, Step, Task};
 use super::{DURATION_MS_MAX, NS_PER_MS, NS_PER_US, cached};
 use crate::spec::keys::spec;

@@ -16,7 +16,7 @@ use contend_sim::program::{Metrics, ObjId, Op};
 use rand::Rng;
 
 /// Pages that move between a zone and a per-CPU list at a time: `batch` of /proc/zoneinfo on machines of 1 GiB and more.
-pub(super) const PCP_BATCH: u64 = 31;
+pub(in crate::programs) const PCP_BATCH: u64 = 31;
 /// Pages of a pagevec (kernels before 4.14; then 15). General knowledge, not checked.
 const PAGEVEC: u64 = 14;
 /// Open files for each visible look at a slab's list: estimate, the objects of an emptied slab of dentries or files.
