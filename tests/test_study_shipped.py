@@ -6,7 +6,9 @@ import csv
 import json
 import shutil
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import ROOT, Contend
@@ -35,6 +37,22 @@ def test_list_and_completion(contend: Contend) -> None:
     assert "idle-cpu-search-2019" in contend(env=env).stdout
 
 
+def features(scenario: dict[str, Any]) -> dict[str, object]:
+    """Takes the features out of a scenario: the host's, the hypervisor's, and those of the guests' kernels."""
+    found = dict(flat(scenario.pop("set", {})))
+    for guest in scenario.get("guest", []):
+        found |= {f"guest.{key}": value for key, value in flat(guest.pop("set", {}))}
+    return found
+
+
+def flat(table: dict[str, Any], above: str = "") -> Iterator[tuple[str, object]]:
+    for key, value in table.items():
+        if isinstance(value, dict):
+            yield from flat(value, f"{above}{key}.")
+        else:
+            yield above + key, value
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_pairs_differ_in_the_switch_alone(name: str) -> None:
     study = load.load(name)
@@ -46,7 +64,7 @@ def test_pairs_differ_in_the_switch_alone(name: str) -> None:
                 continue
             seen.add(pair)
             before, after = (tomllib.loads(r.resolved()) for r in (pair.before, pair.after))
-            sets = before.pop("set", {}), after.pop("set")
+            sets = features(before), features(after)
             assert before == after
             differ = {k for k in {*sets[0], *sets[1]} if sets[0].get(k) != sets[1].get(k)}
             assert differ <= set(switch)
@@ -58,9 +76,13 @@ def test_features_and_costs_are_the_policys_and_the_machines(name: str) -> None:
     """No scenario and no workload's `set` tunes on the quiet what is neither declared as fitted nor as assumed."""
     study = load.load(name)
     for w in study.workloads:
-        assert all(key.startswith("workload.") for key in (*w.set, *w.parameters, w.x or "workload."))
+        keys = (*w.set, *w.parameters, w.x or "workload.")
+        assert all(key.startswith(("workload.", "guest.workload.")) for key in keys)
     for file in (study.folder / "scenarios").glob("*.toml"):
-        assert set(tomllib.loads(file.read_text())) == {"machine", "workload"}, file
+        found = tomllib.loads(file.read_text())
+        assert set(found) in ({"machine", "workload"}, {"machine", "guest"}), file
+        for guest in found.get("guest", []):
+            assert set(guest) <= {"name", "copies", "vcpus", "topology", "pin", "policy", "set", "workload"}, file
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -72,7 +94,7 @@ def test_no_run_and_no_fit_depends_on_a_patched_value(name: str, tmp_path: Path)
         with file.open(newline="") as f:
             rows = list(csv.DictReader(f))
         for row in rows:
-            if row["variant"] != "before":
+            if row["variant"] != first.reference:
                 row.update(
                     {k: str(3 * float(row[k])) for k in ("value", "value_lo", "value_hi", "stdev_pct") if row[k]}
                 )
@@ -82,7 +104,7 @@ def test_no_run_and_no_fit_depends_on_a_patched_value(name: str, tmp_path: Path)
             writer.writerows(rows)
     second = load.load(folder)
     for a, b in zip(first.rows, second.rows, strict=True):
-        assert (a.published == b.published) == (a.variant == "before")
+        assert (a.published == b.published) == (a.variant == first.reference)
     assert reproduction.planned(first) == reproduction.planned(second)
     for w in first.workloads:
         assert fitting.fit_rows(first, w) == fitting.fit_rows(second, w)
