@@ -5,7 +5,7 @@ use super::{Hypervisor, Kvm};
 use crate::guest::{IPIS, VcpuState, Vm};
 use crate::os::{Os, Pending};
 use crate::world::Sim;
-use contend_platform::Ordering::{AcqRel, Acquire, Relaxed};
+use contend_platform::Ordering::{AcqRel, Relaxed};
 use contend_platform::{Account, CpuId, Platform, SchedPlatform, Work};
 use contend_sched::kernel::{Kernel, SyscallEnd};
 use contend_sched::policy::Policy;
@@ -61,7 +61,7 @@ impl Hypervisor {
             self.count(Kvm::SkippedFiltered, 1);
             return false;
         }
-        if p.load(&v.halted, Acquire) != 0 {
+        if p.load(&v.halted, Relaxed) != 0 {
             let waits = f.halted_with_interrupt && p.load(&v.pending, Relaxed) & IPIS != 0;
             if !waits {
                 self.count(Kvm::SkippedHalted, 1);
