@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import contend as package
+import polars as pl
 import pytest
-from conftest import Contend
+from conftest import ROOT, Contend, tree
 from contend import _core, guests, text
 from contend.explain import compare, explain
 from contend.result import Result
@@ -269,3 +271,159 @@ def test_the_picture_has_guests(small: Path, tmp_path: Path) -> None:
     draw([by_hand(small), by_hand(small)], str(tmp_path / "two.png"))
     draw([package.run(small)], str(tmp_path / "none.png"))
     assert (tmp_path / "two.png").stat().st_size > (tmp_path / "none.png").stat().st_size
+
+
+# ---- runs ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A result of two guests of two vCPUs on two CPUs."""
+    folder = tmp_path_factory.mktemp("two")
+    (folder / "two.toml").write_text(TWO)
+    package.run(folder / "two.toml", out=folder / "r")
+    return folder
+
+
+def test_two_guests_on_two_cpus(two: Path) -> None:
+    r = package.load(two / "r")
+    s = r.summary
+    assert (s["outcome"], s["workload"], s["cpus"]) == ("finished", "guests", 2)
+    assert [g["name"] for g in s["guests"]] == ["vm0", "vm1"]
+    ends = [g["finished_s"] for g in s["guests"]]
+    assert max(ends) == s["guests_total"]["finished_s"] <= s["virtual_s"]
+    for g in (*s["guests"], s["guests_total"]):
+        assert sum(g[key] for key in guests.SHARES) == pytest.approx(100)
+        assert g["exits_count"] == sum(g["exits"].values()) > 0
+    assert s["guests_total"]["steal_pct"] > 0, "four vCPUs on two CPUs"
+    assert s["metrics"]["counts"]["messages"]["count"] == 2 * 2 * 2 * 20
+    assert s["guests"][0]["metrics"]["counts"]["messages"]["count"] == 2 * 2 * 20
+    assert {t["name"].partition("/")[0] for t in r["tasks"].to_dicts()} >= {"vm0", "vm1"}
+
+
+def test_both_levels_ledgers_agree(two: Path) -> None:
+    r = package.load(two / "r")
+    s = r.summary
+    assert sum(s["ledger_ns"].values()) == s["cpus"] * s["virtual_ns"]
+    vcpus = r["vcpus"]
+    assert vcpus.height == 4
+    accounts = [f"{a}_ns" for a in s["ledger_ns"]]
+    per_vcpu = vcpus.select(pl.sum_horizontal(*accounts, "halted_ns", "stolen_ns", "host_ns")).to_series()
+    assert (per_vcpu == s["virtual_ns"]).all()
+    inside = sum(int(vcpus[account].sum()) for account in accounts)
+    assert inside == sum(s["ledger_ns"][mode] for mode in ("guest_user", "guest_kernel", "guest_spin"))
+
+
+def test_tables_of_guests(two: Path) -> None:
+    r = package.load(two / "r")
+    s = r.summary
+    for i, g in enumerate(s["guests"]):
+        mine = {t: r[t].filter(pl.col("guest") == f"vm{i}") for t in ("vcpus", "guest_tasks", "guest_locks")}
+        assert mine["guest_tasks"].height == g["tasks"]["count"] == 4
+        assert mine["vcpus"]["preempted"].sum() == g["preempted"]
+        for reason, n in g["exits"].items():
+            assert mine["vcpus"][f"exits_{reason.lower()}"].sum() == n
+        p = g["lock_preemption"]
+        assert mine["guest_locks"]["holder_preempted"].sum() == p["holder"]
+        assert mine["guest_locks"]["waiter_preempted"].sum() == p["waiter"]
+        assert mine["guest_locks"].filter(pl.col("kind") == "rq").height == 2
+
+
+def test_the_same_guests_are_the_same_bytes(two: Path, contend: Contend, tmp_path: Path) -> None:
+    assert contend("run", two / "two.toml", "--out", "process", "-q").returncode == 0
+    package.run(two / "r", out=tmp_path / "again")
+    first = tree(two / "r")
+    assert tree(tmp_path / "process") == first
+    assert tree(tmp_path / "again") == first
+    other = package.run(two / "r", seed=4)
+    assert other.summary["trace_hash"] != package.load(two / "r").summary["trace_hash"]
+
+
+def test_the_summary_is_json_with_these_keys(two: Path, contend: Contend) -> None:
+    s = json.loads(contend("run", two / "two.toml", "--json").stdout)
+    total = set(s["guests_total"])
+    assert set(s["guests"][0]) - total == {"name", "workload", "policy", "topology", "pin", "set", "locks"}
+    assert set(s["ledger_pct"]) == set(s["ledger_ns"])
+    assert set(s["kvm"]) == {c["name"] for c in package.list_counters() if c["of"] == "kvm"}
+    assert s["kvm"]["ipis_sent"] >= s["kvm"]["ipis_delivered"] > 0
+    assert s["features"]["kvm.directed_yield"] == "today"
+
+
+def test_explain_of_a_run_with_guests(two: Path, contend: Contend) -> None:
+    done = contend("explain", two / "r")
+    assert done.returncode == 0, done.stderr
+    for heading in ("2 guests of 2 vCPUs (hackbench) on", "Besides the guests' tasks", "Exits", "where the time of"):
+        assert heading in done.stdout
+    said = json.loads(contend("explain", two / "r", "--json").stdout)
+    assert said["guests"]["limit"]["text"].endswith(".")
+    same = contend("explain", two / "r", "--against", two / "r")
+    assert same.returncode == 0, same.stderr
+
+
+def test_switches_of_host_and_guests_act() -> None:
+    scenario = {
+        "machine": "2c",
+        "horizon_s": 0.05,
+        "guest": [{"vcpus": 4, "copies": 2, "workload": {"kind": "dbench", "clients": 4}}],
+    }
+    ticket = {"guest.spinlock": "ticket", "kvm.ple_window_grow": 0}
+    on = package.run(scenario, set={**ticket, "kvm.directed_yield": "3.6"}).summary
+    off = package.run(scenario, set={**ticket, "kvm.directed_yield": "ple-off"}).summary
+    assert on["guests_total"]["exits"]["PAUSE_INSTRUCTION"] == on["kvm"]["kvm_vcpu_on_spin"] > 0
+    assert off["guests_total"]["exits"]["PAUSE_INSTRUCTION"] == off["kvm"]["kvm_vcpu_on_spin"] == 0
+    assert on["guests"][0]["set"]["spinlock"] == "ticket"
+    assert on["set"]["kvm.directed_yield"] == "3.6"
+
+
+def test_pinned_vcpus_have_a_cpu_each() -> None:
+    scenario = {"machine": "4c", "guest": [{"vcpus": 4, "pin": "1:1", "workload": {"kind": "hackbench", "loops": 20}}]}
+    s = package.run(scenario).summary
+    assert s["outcome"] == "finished"
+    assert s["tasks"]["migrations"] == 0
+    assert s["guests_total"]["steal_pct"] < 1
+
+
+def test_a_host_may_have_work_beside_its_guests() -> None:
+    s = package.run(
+        {
+            "machine": "2c",
+            "workload": {"kind": "hogs", "tasks": 2},
+            "guest": [{"vcpus": 2, "workload": {"kind": "hackbench", "groups": 1, "fds": 2, "loops": 20}}],
+        }
+    ).summary
+    assert (s["outcome"], s["workload"]) == ("finished", "hogs"), "the guest ends, and the run with it"
+    assert s["ledger_ns"]["user"] > s["ledger_ns"]["guest_user"] > 0
+    assert guests.what_ran(s) == "hogs and 1 guest of 2 vCPUs (hackbench)"
+
+
+def test_files_of_guests_are_stored_with_the_result(tmp_path: Path) -> None:
+    (tmp_path / "two.json").write_text('{ "tasks": { "t": { "instance": 2, "loop": 3, "run": 1000, "sleep": 100 } } }')
+    recording = ROOT / "recordings" / "hackbench-2cpu.txt.gz"
+    loads = [{"kind": "rt-app", "file": str(tmp_path / "two.json")}, {"kind": "recording", "file": str(recording)}]
+    guests_ = [{"name": f"g{i}", "vcpus": 2, "workload": load} for i, load in enumerate(loads)]
+    r = package.run({"machine": "2c", "horizon_s": 0.05, "guest": guests_}, out=tmp_path / "a")
+    assert r.ok, r.summary["outcome_detail"]
+    (tmp_path / "two.json").unlink()
+    package.run(tmp_path / "a", out=tmp_path / "b")
+    a = tree(tmp_path / "a")
+    assert a == tree(tmp_path / "b")
+    assert {"inputs/two.json", "inputs/hackbench-2cpu.txt.gz"} <= set(a)
+
+
+def test_a_guest_that_deadlocks_is_named(tmp_path: Path) -> None:
+    (tmp_path / "d.json").write_text(
+        '{ "tasks": { "a": { "loop": 1, "lock": "m", "sleep": 1000, "run": 10, "wait": {"ref": "c", "mutex": "m"} } } }'
+    )
+    scenario = {
+        "machine": "2c",
+        "guest": [{"name": "stuck", "vcpus": 2, "workload": {"kind": "rt-app", "file": str(tmp_path / "d.json")}}],
+    }
+    r = package.run(scenario)
+    assert r.outcome == "deadlock"
+    assert "stuck: a" in r.summary["outcome_detail"]
+
+
+def test_a_trace_changes_nothing_and_has_the_vcpus(two: Path, tmp_path: Path) -> None:
+    r = package.run(two / "two.toml", trace=tmp_path / "t.txt")
+    assert r.summary["trace_hash"] == package.load(two / "r").summary["trace_hash"]
+    assert b"vm1/1" in (tmp_path / "t.txt").read_bytes()

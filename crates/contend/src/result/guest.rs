@@ -146,7 +146,9 @@ fn guest(plan: &Plan, r: &RunResult, of: &[&GuestReport], about: Option<About>) 
         used.truncate(LOCKS_MAX);
         used.into_iter().map(|(l, p)| LockOfGuest { lock: lock(l), preemption: (*p).into() }).collect()
     });
-    let finished = of.iter().map(|g| g.finished).collect::<Option<Vec<_>>>();
+    // The last exit may lie some ns behind the time when the engine stopped for it.
+    let end = |g: &&GuestReport| g.finished.map(|at| at.min(r.virtual_ns));
+    let finished = of.iter().map(end).collect::<Option<Vec<_>>>();
     Guest {
         about,
         vcpus: vcpus().count() as u64,
