@@ -61,6 +61,9 @@ RQ_LOCK_WAIT = (
 WORK = ("guest_user", "guest_kernel")
 """Accounts of guest mode that are work done for the guests' tasks."""
 
+HOST_WORK = ("user", "syscall")
+"""The same of the host's own tasks; pause loops and halts of vCPUs are not among them."""
+
 
 def has_guests(summary: dict[str, Any]) -> bool:
     """Did virtual machines run?"""
@@ -164,16 +167,20 @@ def explain(summary: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def limit(summary: dict[str, Any]) -> dict[str, Any]:
-    """What takes most of the host's CPU time besides the tasks' own computing, and why."""
+    """What takes most of the host's CPU time besides the guests' work, and why."""
     ledger: dict[str, int] = summary["ledger_ns"]
     all_ns = sum(ledger.values()) or 1
-    account = max((a for a in ledger if a not in ("guest_user", "user")), key=lambda a: ledger[a])
-    share, useful = ledger[account] / all_ns, ledger["guest_user"] / all_ns
+    others = sorted((a for a in ledger if a not in WORK and a not in HOST_WORK), key=lambda a: -ledger[a])
+    account = others[0]
+    share = {a: ns / all_ns for a, ns in ledger.items()}
+    then = [f"{a} ({percent(share[a])})" for a in others[1:3] if share[a] >= 0.01]
     text = (
-        f"Besides the guests' tasks, which computed for {percent(useful)} of the CPU time, most went to {account}: "
-        f"{percent(share)}. {_why(summary, account)}"
+        f"Guests worked for {percent(sum(share[a] for a in WORK))} of the CPU time: {percent(share['guest_user'])} in "
+        f"their tasks, {percent(share['guest_kernel'])} in their kernels. Most of the rest went to {account} "
+        f"({percent(share[account])}){', then to ' + ' and '.join(then) if then else ''}. {_why(summary, account)}"
     )
-    return {"account": account, "share": share, "guest_user_share": useful, "text": text}
+    return {"account": account, "share": share[account], "guest_user_share": share["guest_user"],
+            "guest_kernel_share": share["guest_kernel"], "text": text}  # fmt: skip
 
 
 def _why(summary: dict[str, Any], account: str) -> str:
@@ -195,7 +202,7 @@ def _why(summary: dict[str, Any], account: str) -> str:
         "halt_poll": f"vCPUs that halt poll first: {si(kvm['halt_attempted_poll'])} halts polled, "
         f"{si(kvm['halt_successful_poll'])} were woken meanwhile, "
         f"{seconds(kvm['halt_poll_fail_ns'] / 1e9)} were polled in vain.",
-        "guest_kernel": "That is the guests' own system calls and scheduling: work that a bare machine would have too.",
+        "switch": f"Threads of vCPUs take turns on the CPUs. {yields_sentence(summary)}",
     }
     return why.get(account, "That is the host's own; its table says more.")
 
@@ -215,11 +222,11 @@ def yields_sentence(summary: dict[str, Any]) -> str:
         )
         if y["failed"][why]
     ]
-    unlocked = f"; {percent(y['failed_unlocked'] / y['attempted'])} failed without taking a lock" if any(failed) else ""
+    unlocked = f", {percent(y['failed_unlocked'] / y['attempted'])} without a lock" if y["failed_unlocked"] else ""
     return (
         f"{si(y['attempted'])} directed yields were attempted by {si(y['handlers'])} pause-loop handlers; "
         f"{si(y['succeeded'])} succeeded ({percent(y['succeeded'] / y['attempted'])})"
-        f"{'; of all, failed ' + ', '.join(failed) if failed else ''}{unlocked}."
+        f"{'; failed: ' + ', '.join(failed) if failed else ''}{unlocked}."
     )
 
 
@@ -292,7 +299,7 @@ def compare(summary: dict[str, Any], baseline: dict[str, Any]) -> list[dict[str,
     add("of these, without a lock", "count", [x["failed_unlocked"] for x in y])
     p = [s["guests_total"]["lock_preemption"] for s in sides]
     add("lock holders that lost their CPU", "count", [x["holder"] for x in p])
-    add("for", "s", [x["holder_s"] for x in p])
-    add("at most", "s", [x["holder_max_us"] / 1e6 for x in p])
+    add("time that they lost", "s", [x["holder_s"] for x in p])
+    add("longest such time", "s", [x["holder_max_us"] / 1e6 for x in p])
     add("lock waiters that lost their CPU", "count", [x["waiter"] for x in p])
     return rows

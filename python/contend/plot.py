@@ -13,10 +13,16 @@ from contend.result import Result
 SUFFIXES = (".png", ".svg", ".pdf")
 
 
-def _label(result: Result) -> str:
+LABEL_MAX = 70
+
+
+def _label(result: Result, results: Sequence[Result]) -> str:
+    """What tells a result from the others; of one alone what was set."""
     s = result.summary
-    changed = ", ".join(f"{k}={v}" for k, v in s["set"].items())
-    return f"{s['policy']}{' + ' + changed if changed else ''}"
+    others = [r.summary["set"] for r in results if r is not result]
+    changed = [f"{k}={v}" for k, v in s["set"].items() if not others or any(o.get(k) != v for o in others)]
+    label = " + ".join([s["policy"], *([", ".join(changed)] if changed else [])])
+    return label if len(label) <= LABEL_MAX else f"{label[:LABEL_MAX]}..."
 
 
 def pyplot(file: str) -> Any:
@@ -67,13 +73,13 @@ def draw(results: Sequence[Result], file: str) -> None:
 
 
 def _ledger(ax: Any, results: Sequence[Result]) -> None:
-    accounts = [a for a in results[0].ledger() if a != "idle"]
+    accounts = [a for a in results[0].ledger() if a != "idle" and any(r.ledger().get(a) for r in results)]
     height = 0.8 / len(results)
     for i, result in enumerate(results):
         ledger = result.ledger()
         total = sum(ledger.values()) or 1
-        share = [100 * ledger[a] / total for a in accounts]
-        bars = ax.barh([y + i * height for y in range(len(accounts))], share, height, label=_label(result))
+        share = [100 * ledger.get(a, 0) / total for a in accounts]
+        bars = ax.barh([y + i * height for y in range(len(accounts))], share, height, label=_label(result, results))
         ax.bar_label(bars, [f"{s:.2f}" if s else "" for s in share], padding=3, fontsize=7)
     ax.set_yticks([y + 0.4 - height / 2 for y in range(len(accounts))], accounts)
     ax.invert_yaxis()
@@ -92,7 +98,7 @@ def _latency(ax: Any, results: Sequence[Result]) -> None:
             seen += r["count"]
             x.append(max(r["to_ns"], 1) / 1e3)
             y.append(max(1 - seen / total, 0.1 / total))
-        ax.step(x, y, where="post", label=_label(result))
+        ax.step(x, y, where="post", label=_label(result, results))
     ax.set_xscale("log")
     ax.set_yscale("log")
     ax.set_xlabel("wake-up latency, us")
@@ -113,7 +119,7 @@ def _placement(ax: Any, results: Sequence[Result]) -> None:
             [x + i * width for x in range(len(names))],
             [100 * counts.get(n, 0) / total for n in names],
             width,
-            label=_label(result),
+            label=_label(result, results),
         )
     ax.set_xticks([x + 0.4 - width / 2 for x in range(len(names))], names)
     ax.set_ylabel("% of wake-ups")
@@ -152,9 +158,9 @@ def _guests(ax: Any, results: Sequence[Result]) -> None:
     from matplotlib import colormaps
 
     bars: list[tuple[str, list[tuple[str, float]]]] = []
-    for result in results:
+    for i, result in enumerate(results):
         s = result.summary
-        name = f" ({_label(result)})" if len(results) > 1 else ""
+        name = f" ({'result' if i else 'baseline'})" if len(results) > 1 else ""
         ledger = result.ledger()
         total = sum(ledger.values()) or 1
         parts = [(part, 100 * sum(ledger.get(a, 0) for a in of) / total) for part, of in HOST_PARTS.items()]

@@ -21,9 +21,27 @@ fn damaged_scenarios_never_panic() {
         include_str!("../../../scenarios/schbench-88.toml"),
         include_str!("../../../scenarios/recorded-hackbench-88.toml"),
         include_str!("../../../scenarios/ping-pong-2cpu.toml"),
+        include_str!("../../../scenarios/guests-2x.toml"),
     ];
     let mut dice = Dice(0x2545_F491_4F6C_DD1D);
-    let words = ["0", "-1", "1e9", "1000000000", "nan", "\"", "[", "]", "{", "=", "\n", "[set]", "kind", "é", "\0"];
+    let words = [
+        "0",
+        "-1",
+        "1e9",
+        "1000000000",
+        "nan",
+        "\"",
+        "[",
+        "]",
+        "{",
+        "=",
+        "\n",
+        "[set]",
+        "[[guest]]",
+        "kind",
+        "é",
+        "\0",
+    ];
     let (mut read, mut refused) = (0, 0);
     for text in texts {
         for _ in 0..1_000 {

@@ -169,7 +169,7 @@ fn resolve(
     Ok(plan.resolved_toml(&BTreeMap::new()))
 }
 
-/// What there is, as a JSON array of objects: machines, workloads, policies, features, presets or costs.
+/// What there is, as a JSON array of objects: machines, workloads, policies, features, presets, costs, kvm or counters.
 #[pyfunction]
 #[pyo3(signature = (what, of=None))]
 fn describe(what: &str, of: Option<&str>) -> PyResult<String> {
