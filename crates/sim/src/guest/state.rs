@@ -139,6 +139,10 @@ impl VcpuState {
     pub fn in_user_mode(&self) -> bool {
         matches!(self.account.get(), Account::User | Account::ColdCache)
     }
+    /// Its thread exists. The first of a guest's vCPUs may run before the last has been started.
+    pub fn started(&self) -> bool {
+        self.task.get().is_some()
+    }
     pub fn thread_task(&self) -> TaskId {
         *self.task.get().expect("the vCPU's thread exists")
     }
@@ -261,6 +265,8 @@ impl VcpuState {
         if self.irq_due(engine.now()) {
             engine.spend_user(self.costs.inject);
         }
+        // Nothing is owed in guest mode that was not done there.
+        engine.settle_user();
         self.book(Phase::Guest, engine.now());
         thread.book_to(self.host_account());
     }

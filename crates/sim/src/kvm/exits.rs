@@ -250,6 +250,9 @@ impl Os<Sim> {
     /// Something is pending for `vcpu`: wake its thread if it is halted, pull it out of guest mode if it is there. If its
     /// thread has no CPU, it will see when it gets one.
     fn wake_or_kick<L: Policy>(&self, kernel: &Kernel<Sim, L>, p: &Sim, kvm: &Hypervisor, vcpu: &VcpuState) {
+        if !vcpu.started() {
+            return;
+        }
         if p.load(&vcpu.halted, Acquire) != 0 {
             kernel.try_to_wake_up(p, vcpu.thread_task(), state::NORMAL, 0);
         } else if p.load(vcpu.mode(), Acquire) != 0 && vcpu.pcpu.get() != p.cpu() {

@@ -134,7 +134,7 @@ impl Os<Sim> {
             }
             at.looked += 1;
             let v = &vm.vcpus[(usize::from(at.from) + usize::from(at.looked)) % n];
-            if v.number == me.number {
+            if v.number == me.number || !v.started() {
                 continue;
             }
             // Whoever looks at a task holds a reference to it, a count on the line of its state.
@@ -176,7 +176,7 @@ impl Os<Sim> {
     ) -> SyscallEnd {
         kvm.count(Kvm::DirectedYieldAttempted, 1);
         let alone = contend_sched::rq::peek_nr_running(p.load(&kernel.rq(p.cpu()).peek, Relaxed)) <= 1;
-        if alone || (kvm.on_spin.ready && p.load(&to.ready, Relaxed) == 0) {
+        if alone || !to.started() || (kvm.on_spin.ready && p.load(&to.ready, Relaxed) == 0) {
             return self.done(me.thread_task());
         }
         let end = kvm.try_yield(kernel, p, me, to);

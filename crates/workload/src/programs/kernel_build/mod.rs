@@ -24,11 +24,12 @@ use crate::spec::{Build, WorkloadError};
 
 spec! {
     /// `make -j` of a kernel tree, its files in the page cache. Ends with the build, or after a slice of it. Counts: units,
-    /// unit_millionths (work done, in millionths of a mean unit: what a slice is scaled by), faults. Latencies: unit.
+    /// unit_millionths (work done, in millionths of a mean unit), build_billionths (the same, in billionths of the build: what a
+    /// slice is scaled by), faults. Latencies: unit.
     pub struct KernelBuild = "kernel-build" {
         /// Units that are under way at a time (-j). Default: one a CPU of a usual machine.
         jobs: u64 [1..=4_096] = 16, "units";
-        /// Units of the build; a slice has no end of them. Default: of the build that the sizes are from.
+        /// Units of the build. A slice takes from them for ever; its `build_billionths` tell how much of it they are. Default: of the build that the sizes are from.
         units: u64 [1..=100_000] = 2_650, "units";
         /// User time of a unit, of all its processes together, at the machine's reference speed. Default: 1,079 s for 2,650
         /// units on a desktop processor of 2016; slower processors take about twice that.
@@ -451,7 +452,7 @@ impl Build for KernelBuild {
         let plan = Arc::new(Plan {
             spec: self.clone(),
             locks,
-            costs: Costs { fault: self.fault_ns, zone_page: self.zone_page_ns, open: self.open_ns },
+            costs: Costs { fault: self.fault_ns, zone_page: self.zone_page_ns, open: self.open_ns, units: self.units },
             tokens,
             exited,
             slots: Mutex::new((0..self.jobs as u32).rev().collect()),

@@ -57,6 +57,8 @@ pub(super) struct Costs {
     pub fault: Nanos,
     pub zone_page: Nanos,
     pub open: Nanos,
+    /// Units of the build.
+    pub units: u64,
 }
 
 /// A part of an operation: small enough to be kept in a list.
@@ -111,6 +113,8 @@ pub(super) struct Process {
     loose: u64,
     opened: u64,
     freed: u64,
+    /// Work done that makes no whole billionth of the build yet, in billionths of a unit.
+    undivided: u64,
     /// What is next, last first. Never longer than it was made.
     steps: Vec<Step>,
 }
@@ -128,6 +132,7 @@ impl Process {
             loose: 0,
             opened: 0,
             freed: 0,
+            undivided: 0,
             steps: Vec::with_capacity(16),
         }
     }
@@ -214,7 +219,11 @@ impl Process {
         if self.opened / OPENS_PER_SLAB > before / OPENS_PER_SLAB {
             self.locked(self.locks.slab, SLAB_NS);
         }
-        metrics.count("unit_millionths", part(self.task.share));
+        let done = part(self.task.share);
+        metrics.count("unit_millionths", done);
+        self.undivided += done * 1_000;
+        metrics.count("build_billionths", self.undivided / self.costs.units);
+        self.undivided %= self.costs.units;
         metrics.count("faults", pages);
     }
 }
