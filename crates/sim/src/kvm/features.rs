@@ -37,6 +37,11 @@ switches! {
     KvmFeatures {
         /// kvm_vcpu_on_spin and yield_to by version.
         directed_yield: DirectedYield = DirectedYield::Today,
+        /// Skip candidates in guest mode, where the version does (3.6 to 3.9). No version does without: to see what it is worth.
+        on_spin_in_guest_filter: bool = true,
+        /// Begin each search after the vCPU's own number, not after the one that was boosted last. No version does: to see what
+        /// it is worth that all searches begin at one place.
+        on_spin_own_start: bool = false,
         /// Cycles between two PAUSEs of one loop; 0: no pause-loop exits.
         ple_gap: u64 = 128,
         /// Cycles that a pause loop may last before it exits. 4096 from 2009 to today.
@@ -91,7 +96,7 @@ impl KvmFeatures {
     /// `kvm_vcpu_on_spin` of the version.
     pub(crate) fn on_spin(&self) -> OnSpin {
         let v3_6 = OnSpin {
-            skip_in_guest: true,
+            skip_in_guest: self.on_spin_in_guest_filter,
             eligible: false,
             tries: 0,
             preempted: false,
