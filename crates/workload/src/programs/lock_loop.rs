@@ -3,7 +3,7 @@
 use contend_platform::{Nanos, Time};
 use contend_sim::program::{Cx, ObjId, ObjectKind, Op, Program, TaskSpec, Workload};
 
-use super::{DURATION_MS_MAX, NS_PER_MS, only};
+use super::{DURATION_MS_MAX, NS_PER_MS, only, up_to};
 use crate::spec::keys::spec;
 use crate::spec::value::words;
 use crate::spec::{Build, WorkloadError};
@@ -30,6 +30,8 @@ spec! {
         critical_ns: u64 [0..=1_000_000_000] = 1000, "ns";
         /// Time between unlock and lock. Default: no tool's.
         outside_ns: u64 [0..=1_000_000_000] = 1000, "ns";
+        /// Random addition to the time between unlock and lock, from none to this. Default: none, for closed forms.
+        jitter_pct: u64 [0..=1000] = 0, "%";
         /// Thread i on CPU i (modulo their number) alone. Default: free to move.
         pin: bool [()] = false, "";
         /// How long. Default: no tool's.
@@ -50,6 +52,7 @@ struct Locker {
     kind: LockKind,
     critical: Nanos,
     outside: Nanos,
+    jitter: Nanos,
     asked: Time,
     step: Step,
 }
@@ -59,7 +62,7 @@ impl Program for Locker {
         match (self.step, self.kind) {
             (Step::Outside, _) => {
                 self.step = Step::Lock;
-                Op::Run(self.outside)
+                Op::Run(self.outside + up_to(self.jitter, cx.rng))
             }
             (Step::Lock, LockKind::Mutex) => {
                 self.step = Step::Critical;
@@ -85,7 +88,7 @@ impl Program for Locker {
                 // The kernel's lock is taken and released within one system call: how long that took is all there is to see.
                 cx.metrics.latency("section", cx.now - self.asked);
                 self.step = Step::Lock;
-                Op::Run(self.outside)
+                Op::Run(self.outside + up_to(self.jitter, cx.rng))
             }
         }
     }
@@ -103,7 +106,8 @@ impl Build for LockLoop {
         };
         for i in 0..self.tasks {
             let (critical, outside) = (self.critical_ns, self.outside_ns);
-            let locker = Locker { lock, kind: self.lock, critical, outside, asked: 0, step: Step::Outside };
+            let jitter = outside * self.jitter_pct / 100;
+            let locker = Locker { lock, kind: self.lock, critical, outside, jitter, asked: 0, step: Step::Outside };
             let mut task = TaskSpec::new(format!("locker{i}"), locker);
             task.affinity = self.pin.then(|| only(i as usize % nr_cpus, nr_cpus));
             w.task(task);
