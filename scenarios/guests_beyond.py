@@ -1,7 +1,9 @@
-"""The tables of docs/guests-beyond-the-posts.md: `guests_beyond.py history|locks|machines [SEEDS] [PICTURE]`.
+"""The tables of docs/guests-beyond-the-posts.md: `guests_beyond.py TABLES [SEEDS [PICTURE]]`. TABLES is one of
 
-history: versions of the directed yield on a boot's storm and on overcommitted file servers. locks: a map of locks
-over overcommit and critical section, their waits, and preemption. machines: parts of two machines exchanged one by one.
+storm, dbench: versions of the directed yield on a boot and on overcommitted file servers
+locks: a map of locks over overcommit and critical section, their waits, and preemption
+exits: some of it without pause-loop exits
+machines: parts of two machines exchanged one by one, and what the host does
 """
 
 from __future__ import annotations
@@ -93,8 +95,8 @@ def rate(name: str) -> Callable[[Summary], float]:
     return lambda s: float(s["metrics"]["counts"][name]["per_s"])
 
 
-def history(seeds: int, _: str | None) -> None:
-    """Versions of the directed yield."""
+def history(chosen: str, seeds: int) -> None:
+    """Versions of the directed yield under the loads whose name begins with `chosen`."""
     old = ["ple-off", "3.6", "theurer", "3.7-eligible", "3.9-nr-running", "3.10-preempted", "5.7-ready", "today"]
     ideas = ["skip-yielding-rq", "skip-not-in-guest", "trylock"]
     steps: dict[str, Summary] = {v: {**KVM_2012, "kvm.directed_yield": v} for v in (*old, *ideas)}
@@ -107,17 +109,20 @@ def history(seeds: int, _: str | None) -> None:
         "kind": "guest-boot", "serial_ms": 5, "bringup_us": 20, "init_us": 50, "broadcasts": 0,
         "broadcasts_per_cpu": 0, "services_per_cpu": 1, "service_ms": 20,
     }  # fmt: skip
-    dbench = {"kind": "dbench", "file_system": "tmpfs", "dcache_ns": 300, "duration_ms": 100}
+    dbench = {"kind": "dbench", "file_system": "tmpfs", "dcache_ns": 300, "duration_ms": 280}
     loads: dict[str, tuple[Summary, Summary]] = {
         "storm: one guest of 80 virtual CPUs": ({"vcpus": 80}, boot),
         "dbench: 10 guests of 16": ({"vcpus": 16, "copies": 10}, {**dbench, "clients": 16}),
         "dbench: 16 guests of 8": ({"vcpus": 8, "copies": 16}, {**dbench, "clients": 8}),
     }
+    loads = {name: load for name, load in loads.items() if name.startswith(chosen)}
     runs = {}
     for (load, (guest, workload)), (step, settings) in itertools.product(loads.items(), steps.items()):
         features = {"spinlock": settings.get("guest.spinlock", "ticket")}
         host = {k: v for k, v in settings.items() if k not in ("host", "guest.spinlock")}
-        made = scenario("westmere-ex-4s-40c-80t", host, {**guest, "set": features}, workload, 0.02)
+        # Convoys build up for 100 ms and more.
+        warmup_s = 0.0 if chosen == "storm" else 0.2
+        made = scenario("westmere-ex-4s-40c-80t", host, {**guest, "set": features}, workload, warmup_s)
         runs[load, step] = {**made, "policy": settings.get("host", "linux-3.6")}
     done = run_all(runs, seeds)
     for load in loads:
@@ -152,22 +157,51 @@ def lock_of(s: Summary) -> Summary:
     return next(x for x in s["guests"][0]["locks"] if x["name"] == "lock-loop")
 
 
+def loops(demand: float, shape: tuple[int, str], section: int, lock: str, host: Summary) -> Summary:
+    """One guest whose tasks take one lock of its kernel in turn."""
+    # From half to one and a half of what the demand asks for.
+    loop = {
+        "kind": "lock-loop", "lock": "spinlock", "tasks": shape[0], "pin": True, "critical_ns": section,
+        "outside_ns": int(section * (CPUS / demand - 1) / 2), "jitter_pct": 200, "duration_ms": 200,
+    }  # fmt: skip
+    guest = {"vcpus": shape[0], "pin": shape[1], "set": {**GUEST_2015, "spinlock": lock}}
+    return scenario("haswell-ex-4s-32c", host, guest, loop, 0.06)
+
+
+def share_of_ideal(found: Sequence[Summary], demand: float, section: int) -> float:
+    """Throughput in per cent of what a free hand-over would give."""
+    return 100 * mean(found, rate("acquisitions")) / (min(demand, 1) / section * 1e9)
+
+
+def exits(seeds: int, _: str | None) -> None:
+    """What pause-loop exits do to locks."""
+    off = {**HOST_2015, "kvm.directed_yield": "ple-off"}
+    shapes = [(0.5, (32, "none")), (2.0, (64, "none"))]
+    grid = list(itertools.product(shapes, ["ticket", "pv-ticket", "unfair-byte"], [("on", HOST_2015), ("off", off)]))
+    done = run_all({(*at, lock, name): loops(*at, 2_000, lock, host) for at, lock, (name, host) in grid}, seeds)
+    rows = []
+    for (demand, shape), lock, (name, _host) in grid:
+        found = done[demand, shape, lock, name]
+        taken = mean(found, lambda s: lock_of(s)["acquisitions"] / 1e3)
+        lost = [mean(found, lambda s, w=w: lock_of(s)["preemption"][w]) / taken for w in ("holder", "waiter")]
+        longest = max(lock_of(s)["wait_max_us"] for s in found)
+        idle = mean(found, lambda s: s["ledger_pct"]["idle"])
+        rows.append(
+            [ratio(shape), f"{demand:g}", lock, name, f"{share_of_ideal(found, demand, 2_000):.1f} %",
+             *(f"{x:.3g}" for x in lost), f"{longest:.0f}", f"{idle:.0f} %"]
+        )  # fmt: skip
+    head = ["vCPUs/CPU", "demand", "lock", "exits", "throughput", "holders preempted in 1,000", "waiters",
+            "longest wait, us", "idle"]  # fmt: skip
+    table("Sections of 2 us with and without pause-loop exits", head, rows)
+
+
 def locks(seeds: int, picture: str | None) -> None:
     """Locks over overcommit and critical section."""
-    runs: dict[Key, Summary] = {}
-    for demand, shape, section, lock in itertools.product(DEMANDS, SHAPES, SECTIONS_NS, LOCKS):
-        # From half to one and a half of what the demand asks for.
-        loop = {
-            "kind": "lock-loop", "lock": "spinlock", "tasks": shape[0], "pin": True, "critical_ns": section,
-            "outside_ns": int(section * (CPUS / demand - 1) / 2), "jitter_pct": 200, "duration_ms": 200,
-        }  # fmt: skip
-        guest = {"vcpus": shape[0], "pin": shape[1], "set": {**GUEST_2015, "spinlock": lock}}
-        runs[demand, shape, section, lock] = scenario("haswell-ex-4s-32c", HOST_2015, guest, loop, 0.06)
-    done = run_all(runs, seeds)
+    grid = itertools.product(DEMANDS, SHAPES, SECTIONS_NS, LOCKS)
+    done = run_all({key: loops(*key, HOST_2015) for key in grid}, seeds)
 
     def of_ideal(key: Key) -> float:
-        demand, _, section, _ = key
-        return 100 * mean(done[key], rate("acquisitions")) / (min(demand, 1) / section * 1e9)
+        return share_of_ideal(done[key], key[0], key[2])
 
     def tail(key: Key) -> float:
         return mean(done[key], lambda s: s["metrics"]["latencies_us"]["section"]["p99.9"])
@@ -328,7 +362,10 @@ def machines(seeds: int, _: str | None) -> None:
 
 
 if __name__ == "__main__":
-    make = {"history": history, "locks": locks, "machines": machines}
+    make: dict[str, Callable[[int, str | None], None]] = {
+        "storm": lambda seeds, _: history("storm", seeds), "dbench": lambda seeds, _: history("dbench", seeds),
+        "locks": locks, "exits": exits, "machines": machines,
+    }  # fmt: skip
     if len(sys.argv) < 2 or sys.argv[1] not in make:
         sys.exit(__doc__)
     make[sys.argv[1]](int(sys.argv[2]) if len(sys.argv) > 2 else 3, sys.argv[3] if len(sys.argv) > 3 else None)
