@@ -121,7 +121,7 @@ def history(chosen: str, seeds: int) -> None:
         features = {"spinlock": settings.get("guest.spinlock", "ticket")}
         host = {k: v for k, v in settings.items() if k not in ("host", "guest.spinlock")}
         # Convoys build up for 100 ms and more.
-        warmup_s = 0.0 if chosen == "storm" else 0.2
+        warmup_s = 0.02 if chosen == "storm" else 0.2
         made = scenario("westmere-ex-4s-40c-80t", host, {**guest, "set": features}, workload, warmup_s)
         runs[load, step] = {**made, "policy": settings.get("host", "linux-3.6")}
     done = run_all(runs, seeds)
