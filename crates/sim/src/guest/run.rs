@@ -165,7 +165,8 @@ impl<L: Policy> RunningGuest for Running<L> {
         }
         GuestReport {
             name: self.name.clone(),
-            finished: self.vm.finished.get(),
+            // A run ends at its last event; private work after that may be owed still.
+            finished: self.vm.finished.get().map(|at| at.min(end)),
             vcpus: vcpus.collect(),
             tasks: self.os.reports(&self.kernel, end),
             locks,

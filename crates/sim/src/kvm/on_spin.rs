@@ -30,11 +30,8 @@ impl Hypervisor {
         if self.on_spin.eligible {
             p.store(&vcpu.in_spin_loop, 1, Relaxed);
         }
-        let from = if self.features.on_spin_own_start {
-            vcpu.number.0
-        } else {
-            p.load(&vm.last_boosted, Relaxed) as u16
-        };
+        let from =
+            if self.features.on_spin_own_start { vcpu.number.0 } else { p.load(&vm.last_boosted, Relaxed) as u16 };
         Search { from, looked: 0, tries: self.on_spin.tries as u16 }
     }
 
