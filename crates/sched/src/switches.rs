@@ -73,6 +73,10 @@ macro_rules! words {
         $(#[$meta])*
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
         pub enum $name { $($(#[$vm])* $variant,)* }
+        impl $name {
+            /// Every value, in order.
+            pub const ALL: &'static [$name] = &[$($name::$variant,)*];
+        }
         impl $crate::switches::Value for $name {
             fn parse(text: &str) -> Option<Self> {
                 match text { $($text => Some($name::$variant),)* _ => None }

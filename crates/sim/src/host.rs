@@ -6,9 +6,9 @@ use crate::engine::{Engine, EngineCounts, Observed, Stacks, Stop};
 use crate::guest::{self, Boot, GuestReport, Guests, RunningGuest};
 use crate::kvm::{Hypervisor, Kvm};
 use crate::os::{MetricStore, Os, TaskReport};
-use crate::program::{Metrics, Workload};
+use crate::program::Workload;
 use crate::thread::Ready;
-use crate::world::{Sim, TraceHook};
+use crate::world::{Sim, TraceHook, World};
 use contend_machine::Machine;
 use contend_platform::{Account, CpuId, NEVER, Nanos, SchedEvent, TaskId, Time};
 use contend_sched::domains::Level;
@@ -460,17 +460,9 @@ impl<L: Policy> Host<L> {
     fn who_waits(&self) -> Vec<String> {
         let mut who: Vec<String> =
             self.engine.waiting().into_iter().map(|(cpu, line)| format!("{cpu:?} spins on line {line}")).collect();
-        let tasks = self.os.reports(&self.kernel, self.engine.settled_now());
-        let waiting = tasks.iter().filter(|t| t.exited.is_none());
-        who.extend(waiting.clone().take(20).map(|t| {
-            let what = t.waits_for.as_deref().unwrap_or("nothing it was told about");
-            format!("{} (task {}) waits for {what}", t.name, t.id)
-        }));
-        let n = waiting.count();
-        if n > 20 {
-            who.push(format!("and {} more", n - 20));
-        }
-        who.extend(self.guests.iter().flat_map(|g| g.who_waits(self.engine.settled_now())));
+        let now = self.engine.settled_now();
+        who.extend(self.os.who_waits(&self.kernel, now));
+        who.extend(self.guests.iter().flat_map(|g| g.who_waits(now)));
         who
     }
 
@@ -494,18 +486,9 @@ impl<L: Policy> Host<L> {
                 })
             })
             .collect();
-        let mut locks: Vec<LockReport> = (self.kernel.rqs.iter().enumerate())
-            .map(|(i, rq)| LockReport { name: format!("rq/{i}"), kind: "rq", stats: rq.lock.stats() })
-            .collect();
-        locks.extend(self.os.object_reports().into_iter().map(|o| LockReport {
-            name: o.name,
-            kind: o.kind,
-            stats: o.lock,
-        }));
+        let locks = lock_reports(&self.kernel, &self.os).map(|(lock, _)| lock).collect();
         let mut metrics = self.os.metrics.borrow().clone();
-        for (event, n) in self.engine.lock_events() {
-            metrics.count(event.name(), n);
-        }
+        metrics.count_lock_events(self.engine.lock_events());
         RunResult {
             outcome,
             virtual_ns: end,
@@ -522,6 +505,19 @@ impl<L: Policy> Host<L> {
             kvm: self.sim.kvm().map_or([0; Kvm::COUNT], |kvm| kvm.counts()),
         }
     }
+}
+
+/// A kernel's run-queue locks, then its objects' locks, each with its number among the kernel's spinlocks.
+pub(crate) fn lock_reports<W: World, L: Policy>(
+    kernel: &Kernel<W, L>,
+    os: &Os<W>,
+) -> impl Iterator<Item = (LockReport, u32)> {
+    let rqs =
+        kernel.rqs.iter().enumerate().map(|(i, rq)| {
+            (LockReport { name: format!("rq/{i}"), kind: "rq", stats: rq.lock.stats() }, rq.lock.number())
+        });
+    let objects = os.object_reports().into_iter();
+    rqs.chain(objects.map(|o| (LockReport { name: o.name, kind: o.kind, stats: o.lock }, o.number)))
 }
 
 fn outcome_of_panic(payload: Box<dyn Any + Send>) -> Outcome {

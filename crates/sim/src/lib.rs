@@ -1,4 +1,5 @@
 //! The engine: virtual time, cache lines, interrupts, ledger, and a small kernel over it.
+mod counters;
 pub mod crew;
 pub mod engine;
 pub mod guest;

@@ -71,10 +71,7 @@ impl Engine {
         }
         if c.tick_at.get() <= now {
             found.tick = true;
-            // The next tick on this CPU's grid; ticks that were missed while interrupts were off are one tick.
-            let p = self.costs.tick_period;
-            let missed = (now - c.tick_at.get()) / p;
-            c.tick_at.set(c.tick_at.get() + (missed + 1) * p);
+            c.tick_at.set(next_tick(c.tick_at.get(), now, self.costs.tick_period));
         }
         found.timers = c.timers.borrow().peek().is_some_and(|Reverse((t, _, _))| *t <= now);
         self.recompute_irq(c);
@@ -125,13 +122,21 @@ impl Engine {
         if stopped {
             c.tick_at.set(NEVER);
         } else {
-            // CPUs tick at the same rate but not at the same moment (skewed, so that they do not convoy on a lock).
-            let p = self.costs.tick_period;
-            let phase = p * u64::from(cpu.0) / self.cpus.len() as u64;
-            let now = self.now();
-            let k = if now < phase { 0 } else { (now - phase) / p + 1 };
-            c.tick_at.set(k * p + phase);
+            c.tick_at.set(first_tick(self.now(), cpu, self.cpus.len(), self.costs.tick_period));
         }
         self.recompute_irq(c);
     }
+}
+
+/// The first tick after `now` on the grid of `cpu`, one of `cpus`. CPUs tick at the same rate but not at the same moment
+/// (skewed, so that they do not convoy on a lock).
+pub(crate) fn first_tick(now: Time, cpu: CpuId, cpus: usize, period: Nanos) -> Time {
+    let phase = period * u64::from(cpu.0) / cpus as u64;
+    let k = if now < phase { 0 } else { (now - phase) / period + 1 };
+    k * period + phase
+}
+
+/// The tick after the one that came due at `at`. Those that were missed until `now`, with interrupts off, are one tick.
+pub(crate) fn next_tick(at: Time, now: Time, period: Nanos) -> Time {
+    at + ((now - at) / period + 1) * period
 }

@@ -39,7 +39,7 @@ impl Engine {
                 // Debt booked past the end (at most DEBT_MAX) by an account change: take it back from that account.
                 let over = c.since.replace(end) - end;
                 l = std::array::from_fn(|i| c.ledger[i].get());
-                take_back(&mut l, c.account.get(), over);
+                take_back(&mut l, c.account.get() as usize, over);
             }
             assert_eq!(l.iter().sum::<Nanos>(), end, "{cpu:?}: the ledger does not add up");
             all.push(l);
@@ -48,13 +48,11 @@ impl Engine {
     }
 }
 
-/// Remove `over` ns from the accounts, from `first` as far as it goes.
-fn take_back(ledger: &mut [Nanos; Account::COUNT], first: Account, over: Nanos) {
-    let mut over = over;
-    let order = std::iter::once(first as usize).chain(0..Account::COUNT);
-    for i in order {
-        let n = ledger[i].min(over);
-        ledger[i] -= n;
+/// Remove `over` ns from `of`, from `first` as far as it goes: time that was booked past the end of a run.
+pub(crate) fn take_back(of: &mut [Nanos], first: usize, mut over: Nanos) {
+    for i in std::iter::once(first).chain(0..of.len()) {
+        let n = of[i].min(over);
+        of[i] -= n;
         over -= n;
     }
     debug_assert_eq!(over, 0);

@@ -15,6 +15,7 @@ mod ledger;
 mod memory;
 mod user;
 
+use crate::counters::Counters;
 use crate::lines::Lines;
 use crate::queue::{NO_KEY, Queue, key, key_cpu, key_time, key_within};
 use contend_machine::{Machine, Topology};
@@ -23,6 +24,8 @@ use contend_platform::{Account, CpuId, Ipi, LockEvent, NEVER, Nanos, TaskId, Tim
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 use costs::Costs;
+pub(crate) use interrupts::{first_tick, next_tick};
+pub(crate) use ledger::take_back;
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -174,7 +177,7 @@ pub struct Engine {
     /// Code of the threads that do not run at the moment, by task.
     codes: RefCell<Vec<Option<Code>>>,
     /// Lock events of threads, by [`LockEvent`].
-    lock_events: [Cell<u64>; LockEvent::COUNT],
+    lock_events: Counters<{ LockEvent::COUNT }>,
     /// Slices of the threads, which are one process.
     rounds: Rounds,
     /// The run has ended: nobody suspends any more.
@@ -264,7 +267,7 @@ impl Engine {
             interrupts: Cell::new(0),
             task_work: RefCell::default(),
             codes: RefCell::default(),
-            lock_events: std::array::from_fn(|_| Cell::new(0)),
+            lock_events: Counters::default(),
             rounds: Rounds::new(),
             over: Cell::new(false),
             dispatches: Cell::new(0),
@@ -461,8 +464,14 @@ impl Engine {
     /// Owe `ns` more of private work at reference speed (SMT siblings slow it down).
     #[inline]
     pub fn owe(&self, ns: Nanos) {
+        self.owe_latency(self.at_speed(ns));
+    }
+
+    /// What `ns` of work at reference speed take the running CPU.
+    #[inline]
+    fn at_speed(&self, ns: Nanos) -> Nanos {
         let speed = self.cpu(self.current.get()).speed.get();
-        self.owe_latency(if speed == FULL_SPEED { ns } else { (ns * FULL_SPEED).div_ceil(speed) });
+        if speed == FULL_SPEED { ns } else { (ns * FULL_SPEED).div_ceil(speed) }
     }
 
     /// Owe `ns` more of waiting for the hardware: a busy sibling makes it no longer.

@@ -123,14 +123,12 @@ impl Engine {
 
     /// Something happened at a lock of threads, `n` times.
     pub(crate) fn count_lock_event(&self, event: LockEvent, n: u64) {
-        let count = &self.lock_events[event as usize];
-        count.set(count.get() + n);
+        self.lock_events.add(event as usize, n);
     }
 
-    /// Lock events of threads so far, those that happened.
-    pub fn lock_events(&self) -> impl Iterator<Item = (LockEvent, u64)> {
-        let all = LockEvent::ALL.iter().map(|e| (*e, self.lock_events[*e as usize].get()));
-        all.filter(|(_, n)| *n > 0)
+    /// Lock events of threads so far, by [`LockEvent`].
+    pub fn lock_events(&self) -> [u64; LockEvent::COUNT] {
+        self.lock_events.get()
     }
 
     /// Unwind and free the code of all threads.
@@ -233,9 +231,7 @@ impl Engine {
 
     /// Owe `ns` at reference speed of work that is not to be interrupted: leaving and entering guest mode.
     pub(crate) fn spend_user(&self, ns: Nanos) {
-        let speed = self.cpu(self.current.get()).speed.get();
-        let ns = if speed == super::FULL_SPEED { ns } else { (ns * super::FULL_SPEED).div_ceil(speed) };
-        self.debt.set(self.debt.get() + ns);
+        self.debt.set(self.debt.get() + self.at_speed(ns));
         if self.owes_too_much() {
             self.settle_user();
         }

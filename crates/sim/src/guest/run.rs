@@ -4,14 +4,14 @@ use super::spec::{GuestReport, GuestSpec, VcpuReport, VcpuTimes};
 use super::state::{Phase, VcpuState};
 use super::vcpu::Vcpu;
 use super::vm::Vm;
+use crate::counters::Counters;
 use crate::engine::{Code, Engine};
-use crate::host::LockReport;
+use crate::host::{LockReport, lock_reports};
 use crate::kvm::Hypervisor;
 use crate::os::Os;
-use crate::program::Metrics;
 use crate::thread::{Ready, Thread};
 use crate::world::Sim;
-use contend_platform::{CpuId, LockEvent, Nanos, Platform, Time};
+use contend_platform::{CpuId, Nanos, Platform, Time};
 use contend_sched::features::{Features, PolicyKind};
 use contend_sched::kernel::Kernel;
 use contend_sched::policy::{Policy, cfs::Cfs, eevdf::Eevdf, fifo::Fifo};
@@ -85,7 +85,7 @@ fn boot_with<L: Policy>(
         tick_ns,
         finished: Cell::new(None),
         background,
-        lock_events: std::array::from_fn(|_| Cell::new(0)),
+        lock_events: Counters::default(),
         preemption: RefCell::default(),
         kvm: Rc::downgrade(kvm),
     });
@@ -142,27 +142,11 @@ impl<L: Policy> RunningGuest for Running<L> {
                 preempted_max: v.preempted_max.get(),
             }
         });
-        let rqs = self.kernel.rqs.iter().enumerate();
-        let mut numbers = Vec::new();
-        let mut locks: Vec<LockReport> = rqs
-            .map(|(i, rq)| {
-                numbers.push(rq.lock.number());
-                LockReport { name: format!("rq/{i}"), kind: "rq", stats: rq.lock.stats() }
-            })
-            .collect();
-        for (o, number) in self.os.object_reports_numbered() {
-            numbers.push(number);
-            locks.push(LockReport { name: o.name, kind: o.kind, stats: o.lock });
-        }
+        let (locks, numbers): (Vec<LockReport>, Vec<u32>) = lock_reports(&self.kernel, &self.os).unzip();
         let by_number = self.vm.preemption.borrow();
         let preemption = numbers.iter().map(|n| by_number.get(*n as usize).copied().unwrap_or_default()).collect();
         let mut metrics = self.os.metrics.borrow().clone();
-        for event in LockEvent::ALL {
-            let n = self.vm.lock_events[*event as usize].get();
-            if n > 0 {
-                metrics.count(event.name(), n);
-            }
-        }
+        metrics.count_lock_events(self.vm.lock_events.get());
         GuestReport {
             name: self.name.clone(),
             // A run ends at its last event; private work after that may be owed still.
@@ -176,14 +160,6 @@ impl<L: Policy> RunningGuest for Running<L> {
     }
 
     fn who_waits(&self, end: Time) -> Vec<String> {
-        let tasks = self.os.reports(&self.kernel, end);
-        let waiting = tasks.iter().filter(|t| t.exited.is_none());
-        waiting
-            .take(20)
-            .map(|t| {
-                let what = t.waits_for.as_deref().unwrap_or("nothing it was told about");
-                format!("{}: {} (task {}) waits for {what}", self.name, t.name, t.id)
-            })
-            .collect()
+        self.os.who_waits(&self.kernel, end).into_iter().map(|line| format!("{}: {line}", self.name)).collect()
     }
 }

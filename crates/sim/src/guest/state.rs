@@ -1,6 +1,8 @@
 //! A vCPU: what its guest, its thread and the host know of one another.
 
-use crate::kvm::{Counters, Exit, VirtCosts};
+use crate::counters::Counters;
+use crate::engine::take_back;
+use crate::kvm::{Exit, VirtCosts};
 use crate::thread::Thread;
 use crate::world::{Sim, SimWord};
 use contend_platform::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -303,15 +305,5 @@ impl VcpuState {
     }
     pub fn virt(&self) -> &VirtCosts {
         &self.costs
-    }
-}
-
-/// Remove `over` ns from `of`, from `first` as far as it goes.
-fn take_back(of: &mut [Nanos], first: usize, mut over: Nanos) {
-    let n = of.len();
-    for i in std::iter::once(first).chain(0..n) {
-        let part = of[i].min(over);
-        of[i] -= part;
-        over -= part;
     }
 }

@@ -4,7 +4,7 @@
 
 use super::state::{KICK, VcpuState};
 use super::vm::{GuestWork, Vm};
-use crate::engine::FULL_SPEED;
+use crate::engine::{FULL_SPEED, first_tick, next_tick};
 use crate::kvm::{Exit, Kvm, VcpuCall};
 use crate::thread::{Call, Spin, Thread};
 use crate::world::{SimCell, SimWord, World};
@@ -45,10 +45,6 @@ impl Vcpu {
         self.thread.enter_kernel(Call::Vcpu(call));
     }
 
-    fn engine_now(&self) -> Time {
-        self.thread.time()
-    }
-
     /// The next timer of this vCPU has changed: a write to the timer's register, which exits.
     fn timer_armed(&self) {
         self.state.quick_exit(&self.thread, Exit::Timer, self.state.virt().timer);
@@ -75,7 +71,7 @@ impl Vcpu {
         let before = self.enter(account);
         loop {
             self.thread.point();
-            if work == 0 || self.state.irq_due(self.engine_now()) {
+            if work == 0 || self.state.irq_due(self.now()) {
                 break;
             }
             let host = self.state.host_account();
@@ -83,7 +79,7 @@ impl Vcpu {
             if self.thread.engine().is_over() {
                 break;
             }
-            if work > 0 && self.state.timer_at() <= self.engine_now() && !self.thread.engine().irq_pending() {
+            if work > 0 && self.state.timer_at() <= self.now() && !self.thread.engine().irq_pending() {
                 self.timer_exit();
             }
         }
@@ -164,10 +160,10 @@ impl Platform for Vcpu {
             return Some(values);
         }
         let engine = self.thread.engine();
-        let budget = budget.map_or(NEVER, |b| self.state.guest_time(self.engine_now()).saturating_add(b));
-        let spin = Spin { since: self.engine_now(), line: words[0].line, bounded: budget != NEVER };
+        let budget = budget.map_or(NEVER, |b| self.state.guest_time(self.now()).saturating_add(b));
+        let spin = Spin { since: self.now(), line: words[0].line, bounded: budget != NEVER };
         self.thread.state().spins.set(Some(spin));
-        let mut loop_since = self.engine_now();
+        let mut loop_since = self.now();
         let mut exits = self.state.exits_sum.get();
         let found = loop {
             if engine.is_over() {
@@ -176,9 +172,9 @@ impl Platform for Vcpu {
             if self.state.exits_sum.get() != exits {
                 // The loop was left: the hardware begins to count anew.
                 exits = self.state.exits_sum.get();
-                loop_since = self.engine_now();
+                loop_since = self.now();
             }
-            let now = self.engine_now();
+            let now = self.now();
             let left = budget.saturating_sub(self.state.guest_time(now));
             if left == 0 {
                 break None;
@@ -221,8 +217,7 @@ impl Platform for Vcpu {
         self.thread.time()
     }
     fn lock_event(&self, event: LockEvent, n: u64) {
-        let count = &self.vm.lock_events[event as usize];
-        count.set(count.get() + n);
+        self.vm.lock_events.add(event as usize, n);
     }
     fn spinlock(&self, lock: u32, phase: SpinlockPhase) {
         match phase {
@@ -271,7 +266,7 @@ impl Platform for Vcpu {
         self.thread.charge(work, n);
     }
     fn enter(&self, account: Account) -> Account {
-        let old = self.state.enter(account, self.engine_now());
+        let old = self.state.enter(account, self.now());
         if old != account {
             self.thread.book_to(self.state.host_account());
         }
@@ -291,19 +286,17 @@ impl SchedPlatform for Vcpu {
         }
     }
     fn take_interrupts(&self) -> Interrupts {
-        let now = self.engine_now();
+        let now = self.now();
         if !self.state.irq_due(now) {
             return Interrupts::default();
         }
         self.thread.compute(self.thread.engine().irq_cost());
         let ipis = self.state.take_ipis(&self.thread);
         self.vm.hypervisor().count(Kvm::IpisDelivered, u64::from(ipis.count_ones()));
-        let now = self.engine_now();
+        let now = self.now();
         let tick = self.state.tick_at.get() <= now;
         if tick {
-            // Ticks that were missed are one tick.
-            let missed = (now - self.state.tick_at.get()) / self.vm.tick_ns;
-            self.state.tick_at.set(self.state.tick_at.get() + (missed + 1) * self.vm.tick_ns);
+            self.state.tick_at.set(next_tick(self.state.tick_at.get(), now, self.vm.tick_ns));
         }
         let timers = self.state.timers.borrow().peek().is_some_and(|Reverse((at, _, _))| *at <= now);
         if tick || timers {
@@ -313,7 +306,7 @@ impl SchedPlatform for Vcpu {
     }
     fn take_timer(&self) -> Option<TaskId> {
         let mut timers = self.state.timers.borrow_mut();
-        let due = matches!(timers.peek(), Some(Reverse((at, _, _))) if *at <= self.engine_now());
+        let due = matches!(timers.peek(), Some(Reverse((at, _, _))) if *at <= self.now());
         if due { timers.pop().map(|Reverse((_, _, task))| task) } else { None }
     }
     fn stop_tick(&self, stopped: bool) {
@@ -323,20 +316,16 @@ impl SchedPlatform for Vcpu {
         if stopped {
             self.state.tick_at.set(NEVER);
         } else {
-            let tick = self.vm.tick_ns;
-            let phase = tick * u64::from(self.state.number.0) / self.vm.vcpus.len() as u64;
-            let now = self.engine_now();
-            let k = if now < phase { 0 } else { (now - phase) / tick + 1 };
-            self.state.tick_at.set(k * tick + phase);
+            self.state.tick_at.set(first_tick(self.now(), self.cpu(), self.nr_cpus(), self.vm.tick_ns));
         }
         self.timer_armed();
     }
     fn interrupt_pending(&self) -> bool {
-        self.state.irq_due(self.engine_now())
+        self.state.irq_due(self.now())
     }
     fn run_user(&self, task: TaskId) -> Trap {
         self.thread.point();
-        if self.state.irq_due(self.engine_now()) {
+        if self.state.irq_due(self.now()) {
             return Trap::Interrupt;
         }
         let work = self.vm.with_task(task, |w| {
@@ -362,7 +351,7 @@ impl SchedPlatform for Vcpu {
     /// HLT.
     fn idle(&self, poll: &SimWord) {
         self.thread.point();
-        if self.state.irq_due(self.engine_now()) || poll.observe() & 1 != 0 {
+        if self.state.irq_due(self.now()) || poll.observe() & 1 != 0 {
             return;
         }
         let before = self.enter(Account::Idle);
@@ -415,8 +404,8 @@ impl World for Vcpu {
         self.thread.compute(ns);
     }
     fn all_exited(&self) {
-        self.vm.finished.set(Some(self.engine_now()));
-        if !self.vm.background && self.vm.hypervisor().guest_finished() {
+        self.vm.finished.set(Some(self.now()));
+        if !self.vm.background && self.vm.hypervisor().one_finished() {
             self.thread.engine().stop();
         }
     }

@@ -2,6 +2,7 @@
 
 use super::spec::LockPreemption;
 use super::state::VcpuState;
+use crate::counters::Counters;
 use crate::kvm::Hypervisor;
 use crate::world::SimWord;
 use contend_platform::{Account, CpuId, LockEvent, Nanos, TaskId, Time};
@@ -31,7 +32,7 @@ pub(crate) struct Vm {
     pub tick_ns: Nanos,
     pub finished: Cell<Option<Time>>,
     pub background: bool,
-    pub lock_events: [Cell<u64>; LockEvent::COUNT],
+    pub lock_events: Counters<{ LockEvent::COUNT }>,
     /// By number of the guest's spinlock.
     pub preemption: RefCell<Vec<LockPreemption>>,
     pub kvm: Weak<Hypervisor>,

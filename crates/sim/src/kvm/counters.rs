@@ -1,7 +1,5 @@
 //! What KVM counts, by upstream's names, and why vCPUs exit.
 
-use std::cell::Cell;
-
 macro_rules! counted {
     ($(#[$meta:meta])* $name:ident { $($(#[doc = $doc:literal])* $variant:ident = $text:literal,)* }) => {
         $(#[$meta])*
@@ -97,24 +95,5 @@ counted! {
         PvKicks = "pv_kicks",
         /// Physical interrupts sent to pull a vCPU out of guest mode for an interrupt of its own.
         Kicked = "vcpu_kicks",
-    }
-}
-
-/// A counter for each value of an enum.
-#[derive(Debug)]
-pub(crate) struct Counters<const N: usize>([Cell<u64>; N]);
-
-impl<const N: usize> Default for Counters<N> {
-    fn default() -> Self {
-        Counters(std::array::from_fn(|_| Cell::new(0)))
-    }
-}
-
-impl<const N: usize> Counters<N> {
-    pub fn add(&self, what: usize, n: u64) {
-        self.0[what].set(self.0[what].get() + n);
-    }
-    pub fn get(&self) -> [u64; N] {
-        std::array::from_fn(|i| self.0[i].get())
     }
 }

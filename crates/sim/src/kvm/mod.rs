@@ -5,11 +5,11 @@ mod exits;
 mod features;
 mod on_spin;
 
-pub(crate) use counters::Counters;
 pub use counters::{Exit, Kvm};
 pub(crate) use exits::{VcpuCall, VcpuWait};
 pub use features::{DirectedYield, KvmFeatures};
 
+use crate::counters::Counters;
 use crate::guest::{Phase, VcpuState, Vm};
 use crate::world::{Sim, SimWord};
 use contend_machine::Machine;
@@ -119,14 +119,10 @@ impl Hypervisor {
         self.counts.get()
     }
 
-    /// One of those that the run waits for has ended; was it the last?
-    pub(crate) fn guest_finished(&self) -> bool {
+    /// One of those that the run waits for, a guest or the host's own programs, has ended; was it the last?
+    pub(crate) fn one_finished(&self) -> bool {
         self.unfinished.set(self.unfinished.get() - 1);
         self.unfinished.get() == 0
-    }
-    /// The same, for the host's own programs.
-    pub(crate) fn host_finished(&self) -> bool {
-        self.guest_finished()
     }
 
     /// `task` is the thread of a vCPU.

@@ -178,11 +178,9 @@ impl Os<Sim> {
         kvm.count(Kvm::DirectedYieldAttempted, 1);
         let alone = contend_sched::rq::peek_nr_running(p.load(&kernel.rq(p.cpu()).peek, Relaxed)) <= 1;
         if alone || !to.started() || (kvm.on_spin.ready && p.load(&to.ready, Relaxed) == 0) {
-            return self.done(me.thread_task());
+            return SyscallEnd::Continue;
         }
-        let end = kvm.try_yield(kernel, p, me, to);
-        self.set_pending(me.thread_task(), Pending::Nothing);
-        if end == Yielded::Yes {
+        if kvm.try_yield(kernel, p, me, to) == Yielded::Yes {
             kvm.count(Kvm::DirectedYieldSuccessful, 1);
             return SyscallEnd::Yield;
         }

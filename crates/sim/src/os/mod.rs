@@ -18,7 +18,7 @@ use crate::kvm::VcpuWait;
 use crate::program::{Cx, Metrics, ObjId, ObjectKind, Op, Program, TaskSpec, Workload};
 use crate::thread::{Ready, State};
 use crate::world::World;
-use contend_platform::{Account, Nanos, TaskId, Time, Work};
+use contend_platform::{Account, LockEvent, Nanos, TaskId, Time, Work};
 use contend_sched::cpuset::Affinity;
 use contend_sched::kernel::{Kernel, SyscallEnd, Syscalls};
 use contend_sched::policy::Policy;
@@ -135,6 +135,15 @@ pub struct MetricStore {
     pub counts: BTreeMap<&'static str, u64>,
     /// Latency samples by name.
     pub latencies: BTreeMap<&'static str, Samples>,
+}
+
+impl MetricStore {
+    /// Count what happened at locks, those events that did, under their names.
+    pub(crate) fn count_lock_events(&mut self, counts: [u64; LockEvent::COUNT]) {
+        for (event, n) in std::iter::zip(LockEvent::ALL, counts).filter(|(_, n)| *n > 0) {
+            self.count(event.name(), n);
+        }
+    }
 }
 
 impl Metrics for MetricStore {
@@ -544,9 +553,21 @@ impl<W: World> Os<W> {
         all
     }
 
-    /// The objects' locks with their numbers, for reports that know locks by number.
-    pub(crate) fn object_reports_numbered(&self) -> Vec<(ObjectReport, u32)> {
-        self.objects.iter().map(|o| (o.report(), o.lock.number())).collect()
+    /// Living tasks, the first of them, and what they wait for.
+    pub(crate) fn who_waits<L: Policy>(&self, kernel: &Kernel<W, L>, end: Time) -> Vec<String> {
+        const NAMED: usize = 20;
+        let tasks = self.reports(kernel, end);
+        let waiting = tasks.iter().filter(|t| t.exited.is_none());
+        let line = |t: &TaskReport| {
+            let what = t.waits_for.as_deref().unwrap_or("nothing it was told about");
+            format!("{} (task {}) waits for {what}", t.name, t.id)
+        };
+        let mut who: Vec<String> = waiting.clone().take(NAMED).map(line).collect();
+        let n = waiting.count();
+        if n > NAMED {
+            who.push(format!("and {} more", n - NAMED));
+        }
+        who
     }
 
     /// Objects with locks that were used.

@@ -44,6 +44,8 @@ pub struct ObjectReport {
     pub kind: &'static str,
     /// What happened at its lock.
     pub lock: LockStats,
+    /// The lock's number among its kernel's spinlocks.
+    pub number: u32,
 }
 
 impl<W: World> Object<W> {
@@ -105,6 +107,6 @@ impl<W: World> Object<W> {
             ObjectKind::Rendezvous { .. } => "rendezvous",
             ObjectKind::AddressSpace => "address-space",
         };
-        ObjectReport { name: self.name.clone(), kind, lock: self.lock.stats() }
+        ObjectReport { name: self.name.clone(), kind, lock: self.lock.stats(), number: self.lock.number() }
     }
 }

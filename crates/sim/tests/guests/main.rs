@@ -149,19 +149,7 @@ fn every_lock_works_in_guests_whose_vcpus_lose_their_cpus() {
 
 #[test]
 fn every_way_to_yield_ends() {
-    for y in [
-        DirectedYield::PleOff,
-        DirectedYield::V3_6,
-        DirectedYield::Theurer,
-        DirectedYield::V3_7,
-        DirectedYield::V3_9,
-        DirectedYield::V3_10,
-        DirectedYield::V5_7,
-        DirectedYield::Today,
-        DirectedYield::SkipYieldingRq,
-        DirectedYield::SkipNotInGuest,
-        DirectedYield::Trylock,
-    ] {
+    for &y in DirectedYield::ALL {
         let spec = |name: &str| guest(name, 4, "ticket", lockers(4, 200, 5_000, 5_000));
         let r = run("4c", kvm(y), vec![spec("a"), spec("b")], 60_000 * MS);
         assert_eq!(r.outcome, Outcome::Finished, "{y:?}");

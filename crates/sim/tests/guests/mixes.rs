@@ -13,19 +13,6 @@ use rand_pcg::Pcg64Mcg;
 
 const LOCKS: [&str; 8] =
     ["ticket", "queued", "unfair-byte", "pv-ticket", "pv-queued", "pv-queued-2015", "unfair-queued", "hybrid"];
-const YIELDS: [DirectedYield; 11] = [
-    DirectedYield::PleOff,
-    DirectedYield::V3_6,
-    DirectedYield::Theurer,
-    DirectedYield::V3_7,
-    DirectedYield::V3_9,
-    DirectedYield::V3_10,
-    DirectedYield::V5_7,
-    DirectedYield::Today,
-    DirectedYield::SkipYieldingRq,
-    DirectedYield::SkipNotInGuest,
-    DirectedYield::Trylock,
-];
 const MACHINES: [&str; 5] = ["1c", "2c", "3c", "2n1l2c1t", "1n1l2c2t"];
 
 fn pick<T: Copy>(rng: &mut Pcg64Mcg, of: &[T]) -> T {
@@ -83,7 +70,7 @@ fn specs(seed: u64) -> (Vec<GuestSpec>, Vec<u64>) {
 fn mix(seed: u64) -> RunResult {
     let mut rng = Pcg64Mcg::seed_from_u64(!seed);
     let kvm = KvmFeatures {
-        directed_yield: pick(&mut rng, &YIELDS),
+        directed_yield: pick(&mut rng, DirectedYield::ALL),
         halt_poll_ns: pick(&mut rng, &[0, 200_000]),
         pv_kick_yield: rng.random_bool(0.5),
         pv_preempted: rng.random_bool(0.5),
