@@ -2,7 +2,7 @@
 
 use super::on_spin::Search;
 use super::{Hypervisor, Kvm};
-use crate::guest::{IPIS, KICK, VcpuState};
+use crate::guest::{IPIS, KICK, VcpuState, Vm};
 use crate::os::{Os, Pending};
 use crate::world::Sim;
 use contend_platform::Ordering::Acquire;
@@ -10,7 +10,6 @@ use contend_platform::{Account, CpuId, Ipi, NEVER, Platform, SchedPlatform, Task
 use contend_sched::kernel::{Kernel, SyscallEnd};
 use contend_sched::policy::Policy;
 use contend_sched::task::state;
-use std::rc::Rc;
 
 /// What a vCPU has left guest mode for.
 #[derive(Clone, Copy, Debug)]
@@ -67,40 +66,7 @@ impl Os<Sim> {
         task: TaskId,
         call: VcpuCall,
     ) -> SyscallEnd {
-        let kvm = Rc::clone(p.kvm().expect("a vCPU has a hypervisor"));
-        let (vm, vcpu) = kvm.find(task).expect("the task is a vCPU's thread");
-        let before = p.enter(Account::VmExit);
-        let end = match call {
-            VcpuCall::Halt { interrupts } => self.halt(kernel, p, &kvm, vcpu, interrupts),
-            VcpuCall::Pause => {
-                vcpu.ple_window.set(kvm.features.grown_window(vcpu.ple_window.get()));
-                self.search(kernel, p, &kvm, vm, vcpu, kvm.begin_search(p, vm, vcpu))
-            }
-            VcpuCall::Ipi { target, bits } => {
-                p.charge(Work::Ns, kvm.costs.icr_write);
-                let fresh = bits & !vm.vcpu(target).post(p, bits);
-                kvm.count(Kvm::IpisSent, u64::from(fresh.count_ones()));
-                self.wake_or_kick(kernel, p, &kvm, vm.vcpu(target));
-                SyscallEnd::Continue
-            }
-            VcpuCall::Kick { target } => {
-                p.charge(Work::Ns, kvm.costs.hypercall);
-                kvm.count(Kvm::PvKicks, 1);
-                vm.vcpu(target).post(p, KICK);
-                self.wake_or_kick(kernel, p, &kvm, vm.vcpu(target));
-                if kvm.features.pv_kick_yield {
-                    self.yield_by_hypercall(kernel, p, &kvm, vcpu, vm.vcpu(target))
-                } else {
-                    SyscallEnd::Continue
-                }
-            }
-            VcpuCall::Yield { target } => {
-                p.charge(Work::Ns, kvm.costs.hypercall);
-                self.yield_by_hypercall(kernel, p, &kvm, vcpu, vm.vcpu(target))
-            }
-        };
-        p.enter(before);
-        end
+        self.in_host(kernel, p, task, |exit| exit.serve(call))
     }
 
     /// The vCPU's thread runs again in the middle of an exit.
@@ -112,51 +78,104 @@ impl Os<Sim> {
         task: TaskId,
         wait: VcpuWait,
     ) -> SyscallEnd {
-        let kvm = Rc::clone(p.kvm().expect("a vCPU has a hypervisor"));
+        self.in_host(kernel, p, task, |exit| exit.go_on(wait))
+    }
+
+    /// Work for the vCPU whose thread `task` is.
+    fn in_host<L: Policy>(
+        &self,
+        kernel: &Kernel<Sim, L>,
+        p: &Sim,
+        task: TaskId,
+        f: impl FnOnce(&Exiting<'_, L>) -> SyscallEnd,
+    ) -> SyscallEnd {
+        let kvm = p.kvm().expect("a vCPU has a hypervisor");
         let (vm, vcpu) = kvm.find(task).expect("the task is a vCPU's thread");
         let before = p.enter(Account::VmExit);
-        let end = match wait {
-            VcpuWait::Halt { interrupts, .. } => self.halted(kernel, p, &kvm, vcpu, interrupts),
-            VcpuWait::Poll { interrupts } => self.poll(kernel, p, &kvm, vcpu, interrupts),
-            VcpuWait::Search(search) => self.search(kernel, p, &kvm, vm, vcpu, search),
-            VcpuWait::Boosted(to) => {
-                kvm.note_boosted(p, vm, vcpu, to);
-                self.done(task)
-            }
-        };
+        let end = f(&Exiting { os: self, kernel, p, kvm, vm, vcpu });
         p.enter(before);
         end
+    }
+}
+
+/// A vCPU that has left guest mode, on the CPU of its thread, and all that serves it.
+pub(super) struct Exiting<'a, L: Policy> {
+    pub os: &'a Os<Sim>,
+    pub kernel: &'a Kernel<Sim, L>,
+    pub p: &'a Sim,
+    pub kvm: &'a Hypervisor,
+    pub vm: &'a Vm,
+    pub vcpu: &'a VcpuState,
+}
+
+impl<L: Policy> Exiting<'_, L> {
+    fn serve(&self, call: VcpuCall) -> SyscallEnd {
+        let &Self { p, kvm, vm, vcpu, .. } = self;
+        match call {
+            VcpuCall::Halt { interrupts } => self.halt(interrupts),
+            VcpuCall::Pause => {
+                vcpu.ple_window.set(kvm.features.grown_window(vcpu.ple_window.get()));
+                self.search(kvm.begin_search(p, vm, vcpu))
+            }
+            VcpuCall::Ipi { target, bits } => {
+                p.charge(Work::Ns, kvm.costs.icr_write);
+                let fresh = bits & !vm.vcpu(target).post(p, bits);
+                kvm.count(Kvm::IpisSent, u64::from(fresh.count_ones()));
+                self.wake_or_kick(vm.vcpu(target));
+                SyscallEnd::Continue
+            }
+            VcpuCall::Kick { target } => {
+                p.charge(Work::Ns, kvm.costs.hypercall);
+                kvm.count(Kvm::PvKicks, 1);
+                vm.vcpu(target).post(p, KICK);
+                self.wake_or_kick(vm.vcpu(target));
+                if kvm.features.pv_kick_yield { self.yield_by_hypercall(vm.vcpu(target)) } else { SyscallEnd::Continue }
+            }
+            VcpuCall::Yield { target } => {
+                p.charge(Work::Ns, kvm.costs.hypercall);
+                self.yield_by_hypercall(vm.vcpu(target))
+            }
+        }
+    }
+
+    fn go_on(&self, wait: VcpuWait) -> SyscallEnd {
+        match wait {
+            VcpuWait::Halt { interrupts, .. } => self.halted(interrupts),
+            VcpuWait::Poll { interrupts } => self.poll(interrupts),
+            VcpuWait::Search(search) => self.search(search),
+            VcpuWait::Boosted(to) => {
+                self.kvm.note_boosted(self.p, self.vm, self.vcpu, to);
+                self.done()
+            }
+        }
+    }
+
+    /// The exit has been served: the guest goes on.
+    pub(super) fn done(&self) -> SyscallEnd {
+        self.os.done(self.vcpu.thread_task())
+    }
+    /// What is left to do when the thread runs again.
+    pub(super) fn later(&self, wait: VcpuWait) {
+        self.os.set_pending(self.vcpu.thread_task(), Pending::Vcpu(wait));
     }
 
     // ---- halts -------------------------------------------------------------------------------------------------
 
     /// HLT: poll for a while, then block.
-    fn halt<L: Policy>(
-        &self,
-        kernel: &Kernel<Sim, L>,
-        p: &Sim,
-        kvm: &Hypervisor,
-        vcpu: &VcpuState,
-        interrupts: bool,
-    ) -> SyscallEnd {
+    fn halt(&self, interrupts: bool) -> SyscallEnd {
+        let &Self { p, kvm, vcpu, .. } = self;
         p.charge(Work::Ns, kvm.costs.halt);
         vcpu.halted_since.set(p.now());
         if vcpu.poll_ns.get() == 0 {
-            return self.block_vcpu(kernel, p, kvm, vcpu, interrupts);
+            return self.block(interrupts);
         }
         kvm.count(Kvm::HaltAttemptedPoll, 1);
-        self.poll(kernel, p, kvm, vcpu, interrupts)
+        self.poll(interrupts)
     }
 
     /// Halt polling, until something wakes the vCPU, its window is over, or its CPU is wanted for something else.
-    fn poll<L: Policy>(
-        &self,
-        kernel: &Kernel<Sim, L>,
-        p: &Sim,
-        kvm: &Hypervisor,
-        vcpu: &VcpuState,
-        interrupts: bool,
-    ) -> SyscallEnd {
+    fn poll(&self, interrupts: bool) -> SyscallEnd {
+        let &Self { kernel, p, kvm, vcpu, .. } = self;
         let before = p.enter(Account::HaltPoll);
         let ends = vcpu.halted_since.get() + vcpu.poll_ns.get();
         let resched = &kernel.rq(p.cpu()).resched;
@@ -169,7 +188,7 @@ impl Os<Sim> {
                 break false;
             }
             if p.interrupt_pending() {
-                self.set_pending(vcpu.thread_task(), Pending::Vcpu(VcpuWait::Poll { interrupts }));
+                self.later(VcpuWait::Poll { interrupts });
                 p.enter(before);
                 return SyscallEnd::Continue;
             }
@@ -182,27 +201,22 @@ impl Os<Sim> {
         if woken {
             kvm.count(Kvm::HaltSuccessfulPoll, 1);
             kvm.count(Kvm::HaltPollSuccessNs, spent);
-            return self.unhalted(p, kvm, vcpu, false);
+            return self.unhalted(false);
         }
         kvm.count(Kvm::HaltPollFailNs, spent);
-        self.block_vcpu(kernel, p, kvm, vcpu, interrupts)
+        self.block(interrupts)
     }
 
-    fn block_vcpu<L: Policy>(
-        &self,
-        kernel: &Kernel<Sim, L>,
-        p: &Sim,
-        kvm: &Hypervisor,
-        vcpu: &VcpuState,
-        interrupts: bool,
-    ) -> SyscallEnd {
+    /// Onto the halt queue.
+    fn block(&self, interrupts: bool) -> SyscallEnd {
+        let &Self { kernel, p, vcpu, .. } = self;
         let task = vcpu.thread_task();
         vcpu.set_halted(p, true);
         kernel.announce_sleep(p, task, state::INTERRUPTIBLE);
         // Whoever posts from here on finds it on its halt queue.
         if wakes(vcpu, p.load(&vcpu.pending, Acquire), interrupts, p.now()) {
             kernel.cancel_sleep(p, task);
-            return self.unhalted(p, kvm, vcpu, true);
+            return self.unhalted(true);
         }
         let timer = if interrupts { vcpu.timer_at() } else { NEVER };
         if timer != NEVER && vcpu.host_timer.get() != timer {
@@ -210,31 +224,26 @@ impl Os<Sim> {
             p.engine().arm_timer(timer, task);
             vcpu.host_timer.set(timer);
         }
-        self.set_pending(task, Pending::Vcpu(VcpuWait::Halt { interrupts, timer: timer != NEVER }));
+        self.later(VcpuWait::Halt { interrupts, timer: timer != NEVER });
         SyscallEnd::Block
     }
 
     /// The thread of a halted vCPU was woken.
-    fn halted<L: Policy>(
-        &self,
-        kernel: &Kernel<Sim, L>,
-        p: &Sim,
-        kvm: &Hypervisor,
-        vcpu: &VcpuState,
-        interrupts: bool,
-    ) -> SyscallEnd {
+    fn halted(&self, interrupts: bool) -> SyscallEnd {
+        let &Self { p, kvm, vcpu, .. } = self;
         if vcpu.host_timer.get() <= p.now() {
             vcpu.host_timer.set(NEVER);
         }
         if wakes(vcpu, p.load(&vcpu.pending, Acquire), interrupts, p.now()) {
             kvm.count(Kvm::HaltWakeup, 1);
-            return self.unhalted(p, kvm, vcpu, true);
+            return self.unhalted(true);
         }
-        self.block_vcpu(kernel, p, kvm, vcpu, interrupts)
+        self.block(interrupts)
     }
 
     /// The halt is over.
-    fn unhalted(&self, p: &Sim, kvm: &Hypervisor, vcpu: &VcpuState, blocked: bool) -> SyscallEnd {
+    fn unhalted(&self, blocked: bool) -> SyscallEnd {
+        let &Self { p, kvm, vcpu, .. } = self;
         let slept = p.now() - vcpu.halted_since.get();
         if blocked {
             vcpu.set_halted(p, false);
@@ -242,22 +251,23 @@ impl Os<Sim> {
         }
         vcpu.poll_ns.set(kvm.features.next_poll_ns(vcpu.poll_ns.get(), slept, true));
         vcpu.take_kick(p);
-        self.done(vcpu.thread_task())
+        self.done()
     }
 
     // ---- interrupts for vCPUs ------------------------------------------------------------------------------------
 
-    /// Something is pending for `vcpu`: wake its thread if it is halted, pull it out of guest mode if it is there. If its
+    /// Something is pending for `to`: wake its thread if it is halted, pull it out of guest mode if it is there. If its
     /// thread has no CPU, it will see when it gets one.
-    fn wake_or_kick<L: Policy>(&self, kernel: &Kernel<Sim, L>, p: &Sim, kvm: &Hypervisor, vcpu: &VcpuState) {
-        if !vcpu.started() {
+    fn wake_or_kick(&self, to: &VcpuState) {
+        let &Self { kernel, p, kvm, .. } = self;
+        if !to.started() {
             return;
         }
-        if p.load(&vcpu.halted, Acquire) != 0 {
-            kernel.try_to_wake_up(p, vcpu.thread_task(), state::NORMAL, 0);
-        } else if p.load(vcpu.mode(), Acquire) != 0 && vcpu.pcpu.get() != p.cpu() {
+        if p.load(&to.halted, Acquire) != 0 {
+            kernel.try_to_wake_up(p, to.thread_task(), state::NORMAL, 0);
+        } else if p.load(to.mode(), Acquire) != 0 && to.pcpu.get() != p.cpu() {
             kvm.count(Kvm::Kicked, 1);
-            p.send_ipi(vcpu.pcpu.get(), Ipi::Reschedule);
+            p.send_ipi(to.pcpu.get(), Ipi::Reschedule);
         }
     }
 }

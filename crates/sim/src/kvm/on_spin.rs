@@ -1,9 +1,8 @@
 //! `kvm_vcpu_on_spin`: what a vCPU that has spun for long does for the others of its guest (mechanisms D.2, D.3).
 
-use super::exits::VcpuWait;
+use super::exits::{Exiting, VcpuWait};
 use super::{Hypervisor, Kvm};
 use crate::guest::{IPIS, VcpuState, Vm};
-use crate::os::{Os, Pending};
 use crate::world::Sim;
 use contend_platform::Ordering::{AcqRel, Relaxed};
 use contend_platform::{Account, CpuId, Platform, SchedPlatform, Work};
@@ -113,24 +112,16 @@ impl Hypervisor {
     }
 }
 
-impl Os<Sim> {
+impl<L: Policy> Exiting<'_, L> {
     /// Go on with a search, until a success, the end, or an interrupt of the CPU.
-    pub(super) fn search<L: Policy>(
-        &self,
-        kernel: &Kernel<Sim, L>,
-        p: &Sim,
-        kvm: &Hypervisor,
-        vm: &Vm,
-        me: &VcpuState,
-        mut at: Search,
-    ) -> SyscallEnd {
+    pub(super) fn search(&self, mut at: Search) -> SyscallEnd {
+        let &Self { kernel, p, kvm, vm, vcpu: me, .. } = self;
         p.enter(Account::Ple);
-        let task = me.thread_task();
         let n = vm.vcpus.len();
         while usize::from(at.looked) < n && n > 1 {
             // The handler runs with interrupts on.
             if at.looked > 0 && p.interrupt_pending() {
-                self.set_pending(task, Pending::Vcpu(VcpuWait::Search(at)));
+                self.later(VcpuWait::Search(at));
                 return SyscallEnd::Continue;
             }
             at.looked += 1;
@@ -146,12 +137,12 @@ impl Os<Sim> {
             match end {
                 Some(Yielded::Yes) => {
                     // last_boosted is written when this thread runs again: schedule() is inside yield_to.
-                    self.set_pending(task, Pending::Vcpu(VcpuWait::Boosted(v.number)));
+                    self.later(VcpuWait::Boosted(v.number));
                     return SyscallEnd::Yield;
                 }
                 Some(Yielded::Alone) if kvm.on_spin.alone_is_success => {
                     kvm.note_boosted(p, vm, me, v.number);
-                    return self.done(task);
+                    return self.done();
                 }
                 Some(Yielded::Alone) if at.tries > 0 => {
                     at.tries -= 1;
@@ -163,18 +154,12 @@ impl Os<Sim> {
             }
         }
         kvm.end_search(p, me);
-        self.done(task)
+        self.done()
     }
 
     /// The pv sched yield, and the yield of a pv kick: to a vCPU that is ready, if this CPU has somebody else to run.
-    pub(super) fn yield_by_hypercall<L: Policy>(
-        &self,
-        kernel: &Kernel<Sim, L>,
-        p: &Sim,
-        kvm: &Hypervisor,
-        me: &VcpuState,
-        to: &VcpuState,
-    ) -> SyscallEnd {
+    pub(super) fn yield_by_hypercall(&self, to: &VcpuState) -> SyscallEnd {
+        let &Self { kernel, p, kvm, vcpu: me, .. } = self;
         kvm.count(Kvm::DirectedYieldAttempted, 1);
         let alone = contend_sched::rq::peek_nr_running(p.load(&kernel.rq(p.cpu()).peek, Relaxed)) <= 1;
         if alone || !to.started() || (kvm.on_spin.ready && p.load(&to.ready, Relaxed) == 0) {
