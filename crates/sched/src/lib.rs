@@ -19,4 +19,5 @@ pub mod task;
 pub mod wake_list;
 pub mod wake_protocol;
 pub mod wakeup;
+pub mod xen;
 pub mod yield_to;

@@ -1,0 +1,3 @@
+//! Xen: what its hypervisor's scheduler says and does.
+
+pub mod event;
