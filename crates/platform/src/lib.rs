@@ -308,6 +308,8 @@ pub struct Interrupts {
     pub tick: bool,
     /// Sleep timers have expired: call [`SchedPlatform::take_timer`] until it returns `None`.
     pub timers: bool,
+    /// The one-shot timer ([`SchedPlatform::program_timer`]) came due; it is off now.
+    pub deadline: bool,
 }
 
 /// What became of a stretch of user execution.
@@ -374,6 +376,12 @@ pub trait SchedPlatform: Platform {
     fn take_timer(&self) -> Option<TaskId>;
     /// Stop (true) or restart the periodic tick of this CPU: it stops on idle CPUs (NOHZ).
     fn stop_tick(&self, stopped: bool);
+    /// Set the CPU's one-shot timer to `at` ([`NEVER`]: off). A scheduler either has sleep timers of tasks and a tick, or keeps
+    /// its own timers and sets this one; a world that hosts no scheduler of the second kind need not have it.
+    fn program_timer(&self, at: Time) {
+        let _ = at;
+        unimplemented!("this world has no one-shot timer");
+    }
     /// Is an interrupt pending? Kernel code that would run on with interrupts off asks at good points.
     fn interrupt_pending(&self) -> bool;
     /// Run the current task's user code until it traps.

@@ -347,6 +347,10 @@ impl SchedPlatform for Sim {
         self.engine.stop_tick(stopped);
     }
     #[inline]
+    fn program_timer(&self, at: Time) {
+        self.engine.program_timer(at);
+    }
+    #[inline]
     fn interrupt_pending(&self) -> bool {
         self.engine.irq_pending()
     }

@@ -1,3 +1,18 @@
-//! Xen: what its hypervisor's scheduler says and does.
+//! Xen: its scheduler's generic layer ([`mechanism`]), the contract of its policies ([`contract`]) and the policies.
+//!
+//! `docs/internals/xen.md` says what runs where, and why there is a second contract. [`round_robin`] is the reference policy: read it
+//! first.
 
+pub mod contract;
 pub mod event;
+pub mod features;
+mod lend;
+pub mod mask;
+pub mod mechanism;
+mod ops;
+pub mod perf;
+mod pool_lock;
+pub mod round_robin;
+pub mod units;
+
+pub use lend::Cx;

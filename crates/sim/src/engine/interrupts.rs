@@ -38,7 +38,7 @@ impl Engine {
     }
 
     fn recompute_irq(&self, c: &Cpu) {
-        let mut at = c.tick_at.get();
+        let mut at = c.tick_at.get().min(c.deadline_at.get());
         for slot in &c.ipi_at {
             at = at.min(slot.get());
         }
@@ -73,6 +73,10 @@ impl Engine {
             found.tick = true;
             c.tick_at.set(next_tick(c.tick_at.get(), now, self.costs.tick_period));
         }
+        if c.deadline_at.get() <= now {
+            found.deadline = true;
+            c.deadline_at.set(NEVER);
+        }
         found.timers = c.timers.borrow().peek().is_some_and(|Reverse((t, _, _))| *t <= now);
         self.recompute_irq(c);
         self.interrupts.set(self.interrupts.get() + 1);
@@ -105,6 +109,14 @@ impl Engine {
         self.cpu(cpu).timers.borrow_mut().push(Reverse((at, seq, task)));
         let c = self.cpu(cpu);
         c.irq_at.set(c.irq_at.get().min(at));
+    }
+
+    /// Set the running CPU's one-shot timer.
+    #[inline]
+    pub fn program_timer(&self, at: Time) {
+        let c = self.cpu(self.current.get());
+        c.deadline_at.set(at);
+        self.recompute_irq(c);
     }
 
     /// Cost of taking an interrupt, in ns.

@@ -78,6 +78,8 @@ struct Cpu {
     ipi_at: [Cell<Time>; Ipi::ALL.len()],
     tick_at: Cell<Time>,
     tick_stopped: Cell<bool>,
+    /// The one-shot timer.
+    deadline_at: Cell<Time>,
     /// Earliest of the above and the first timer.
     irq_at: Cell<Time>,
     timers: RefCell<BinaryHeap<Reverse<(Time, u64, TaskId)>>>,
@@ -239,6 +241,7 @@ impl Engine {
                 ipi_at: std::array::from_fn(|_| Cell::new(NEVER)),
                 tick_at: Cell::new(NEVER),
                 tick_stopped: Cell::new(true),
+                deadline_at: Cell::new(NEVER),
                 irq_at: Cell::new(NEVER),
                 timers: RefCell::default(),
                 waits_for: Cell::new(0),
