@@ -379,8 +379,7 @@ pub trait SchedPlatform: Platform {
     /// Set the CPU's one-shot timer to `at` ([`NEVER`]: off). A scheduler either has sleep timers of tasks and a tick, or keeps
     /// its own timers and sets this one; a world that hosts no scheduler of the second kind need not have it.
     fn program_timer(&self, at: Time) {
-        let _ = at;
-        unimplemented!("this world has no one-shot timer");
+        unreachable!("this world has no one-shot timer to set to {at}");
     }
     /// Is an interrupt pending? Kernel code that would run on with interrupts off asks at good points.
     fn interrupt_pending(&self) -> bool;

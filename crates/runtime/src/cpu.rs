@@ -270,7 +270,7 @@ impl SchedPlatform for NativeCpu {
             // Ticks that were missed are one tick.
             self.tick_at.set(now + self.world.tick_ns);
         }
-        Interrupts { ipis, tick, timers: self.timer_at() <= now }
+        Interrupts { ipis, tick, timers: self.timer_at() <= now, deadline: false }
     }
     fn take_timer(&self) -> Option<TaskId> {
         if self.timer_at() > self.now() {

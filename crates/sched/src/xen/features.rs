@@ -157,8 +157,7 @@ impl XenFeatures {
     /// There is no such patch.
     pub fn patch(&self, number: usize) -> bool {
         let key = PATCHES[number - 1];
-        let on = self.list().iter().any(|f| f.key == key && f.value == "true");
-        on
+        self.list().iter().any(|f| f.key == key && f.value == "true")
     }
 
     /// Turn a set of patches on, all others off: `none`, `all`, or numbers and ranges such as `1-3,7,16`.

@@ -300,13 +300,10 @@ impl<P: SchedPlatform, L: XenPolicy> Xen<P, L> {
         let cpu = p.cpu();
         let pcpu = &self.pcpus[cpu.index()];
         p.stop_tick(true);
+        self.boot_cpu(p);
         if cpu == CpuId(0) {
             sys.start(self, p);
         }
-        self.pools[pcpu.pool].policy.init_cpu(&self.cx(p));
-        self.program_timer(p);
-        // A first decision, so that the policy knows the pCPU as idle.
-        self.schedule(p);
         loop {
             match pcpu.curr.get() {
                 None => self.idle(p, sys, pcpu),
@@ -319,6 +316,14 @@ impl<P: SchedPlatform, L: XenPolicy> Xen<P, L> {
                 self.schedule(p);
             }
         }
+    }
+
+    /// The calling pCPU comes up, idle.
+    pub(super) fn boot_cpu(&self, p: &P) {
+        self.pools[self.pcpus[p.cpu().index()].pool].policy.init_cpu(&self.cx(p));
+        self.program_timer(p);
+        // A first decision, so that the policy knows the pCPU as idle.
+        self.schedule(p);
     }
 
     /// The idle vCPU: returns when there may be a softirq.
@@ -353,7 +358,7 @@ impl<P: SchedPlatform, L: XenPolicy> Xen<P, L> {
     }
 
     /// The pCPU's hardware timer came due.
-    fn timers<H: Hypercalls<P, L>>(&self, p: &P, sys: &H) {
+    pub(super) fn timers<H: Hypercalls<P, L>>(&self, p: &P, sys: &H) {
         let cpu = p.cpu();
         let pcpu = &self.pcpus[cpu.index()];
         pcpu.programmed.set(NEVER);
@@ -406,7 +411,7 @@ impl<P: SchedPlatform, L: XenPolicy> Xen<P, L> {
 
     // ---- the SCHEDULE softirq ------------------------------------------------------------------------------------
 
-    fn schedule(&self, p: &P) {
+    pub(super) fn schedule(&self, p: &P) {
         let before = p.enter(Account::Switch);
         let cpu = p.cpu();
         let pcpu = &self.pcpus[cpu.index()];

@@ -13,6 +13,8 @@ mod ops;
 pub mod perf;
 mod pool_lock;
 pub mod round_robin;
+#[cfg(test)]
+mod testing;
 pub mod units;
 
 pub use lend::Cx;

@@ -302,7 +302,7 @@ impl SchedPlatform for Vcpu {
         if tick || timers {
             self.timer_armed();
         }
-        Interrupts { ipis, tick, timers }
+        Interrupts { ipis, tick, timers, deadline: false }
     }
     fn take_timer(&self) -> Option<TaskId> {
         let mut timers = self.state.timers.borrow_mut();
