@@ -2,24 +2,23 @@
 //!
 //! Nothing is shared between simulations; run as many side by side as there are threads.
 
-use crate::engine::{Engine, EngineCounts, Observed, Stacks, Stop};
+use crate::engine::{Engine, EngineCounts, Observed, Stacks};
 use crate::guest::{self, Boot, GuestReport, Guests, RunningGuest};
 use crate::kvm::{Hypervisor, Kvm};
 use crate::os::{MetricStore, Os, TaskReport};
 use crate::program::Workload;
 use crate::thread::Ready;
+use crate::watch::{self, System};
 use crate::world::{Sim, TraceHook, World};
 use contend_machine::Machine;
 use contend_platform::{Account, CpuId, NEVER, Nanos, SchedEvent, TaskId, Time};
 use contend_sched::domains::Level;
 use contend_sched::features::{Features, PolicyKind};
-use contend_sched::kernel::{CorruptList, Kernel, PolicyError};
+use contend_sched::kernel::Kernel;
 use contend_sched::policy::{Policy, cfs::Cfs, eevdf::Eevdf, fifo::Fifo};
 use contend_sched::rq::{BalanceStats, RqStats};
 use contend_sched::rq_lock::LockStats;
-use std::any::Any;
 use std::cell::RefCell;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
 /// How a run ended.
@@ -248,11 +247,6 @@ pub struct Status {
 /// Accounts of guest mode.
 const GUEST_MODE: [Account; 3] = [Account::GuestUser, Account::GuestKernel, Account::GuestSpin];
 
-/// Events between two calls of the progress function.
-const EVENTS_PER_LOOK: u64 = 20_000;
-/// And the most virtual time: a CPU that computes on in place makes few events.
-const LOOK_EVERY: Nanos = 100_000_000;
-
 /// What to simulate.
 pub struct Setup {
     /// The machine.
@@ -333,7 +327,7 @@ fn boot_guests(
     let mut running = Vec::new();
     let mut vms = Vec::new();
     for (index, spec) in guests.specs.into_iter().enumerate() {
-        let with = Boot { p: &sim, kvm: &kvm, seed, warmup };
+        let with = Boot { p: &sim, hosting: kvm.hosting(), seed, warmup };
         let booted = guest::boot(&with, index, spec)?;
         vms.push(booted.vm);
         running.push(booted.guest);
@@ -341,6 +335,47 @@ fn boot_guests(
     }
     kvm.set_guests(vms);
     Ok((running, sim.with_kvm(kvm)))
+}
+
+/// What runs on a Linux host, for the loop that watches.
+struct Watched<'a, L: Policy> {
+    kernel: &'a Kernel<Sim, L>,
+    os: &'a Os<Sim>,
+    engine: &'a Engine,
+    guests: &'a [Box<dyn RunningGuest>],
+}
+
+impl<L: Policy> System for Watched<'_, L> {
+    fn alive(&self) -> u64 {
+        self.os.alive()
+    }
+    fn stuck(&self, now: Time, long: Nanos) -> bool {
+        self.os.stuck(now, long)
+    }
+    fn stalled(&self, now: Time, long: Nanos) -> Option<String> {
+        for i in 0..self.kernel.tasks.len() {
+            let task = TaskId(i as u32);
+            let since = self.kernel.task(task).ent.observe(|e| e.waiting_since);
+            if let Some(since) = since
+                && now.saturating_sub(since) > long
+            {
+                let mut text = String::new();
+                self.os.identify(task, |id, name, _| {
+                    text =
+                        format!("{name} (task {id}) has been runnable since {} ms and does not run", since / 1_000_000);
+                });
+                return Some(text);
+            }
+        }
+        None
+    }
+    fn who_waits(&self) -> Vec<String> {
+        let now = self.engine.settled_now();
+        let mut who = watch::who_spins(self.engine);
+        who.extend(self.os.who_waits(self.kernel, now));
+        who.extend(self.guests.iter().flat_map(|g| g.who_waits(now)));
+        who
+    }
 }
 
 impl<L: Policy> Host<L> {
@@ -377,93 +412,15 @@ impl<L: Policy> Host<L> {
     }
 
     fn run(mut self, progress: Progress<'_>) -> std::io::Result<RunResult> {
-        let outcome = match catch_unwind(AssertUnwindSafe(|| self.run_to_end(progress))) {
-            Ok(outcome) => outcome,
-            Err(payload) => outcome_of_panic(payload),
-        };
-        let end = match outcome {
-            Outcome::Horizon => self.horizon,
-            _ => self.engine.settled_now(),
-        };
+        let bounds = (self.horizon, self.limits);
+        let system = Watched { kernel: &self.kernel, os: &self.os, engine: &self.engine, guests: &self.guests };
+        let (outcome, end) = watch::run(&self.engine, &mut self.stacks, &system, bounds, progress);
         let result = self.result(outcome, end);
         if let Some(trace) = &self.trace {
             trace.sink.borrow_mut().finish(end)?;
             *trace.os.borrow_mut() = None;
         }
         Ok(result)
-    }
-
-    fn run_to_end(&mut self, progress: Progress<'_>) -> Outcome {
-        // Dispatches, tasks' CPU time and the time when a task last ran, for livelocks.
-        let mut seen = (0, 0, 0);
-        // Looking for stalls walks the task table: do it rarely.
-        let mut next_look = self.limits.stall / 4;
-        loop {
-            let until = self.horizon.min(self.engine.settled_now().saturating_add(LOOK_EVERY));
-            let stop = self.engine.run(&mut self.stacks, until, EVENTS_PER_LOOK);
-            match stop {
-                Stop::Asked => return Outcome::Finished,
-                Stop::Horizon if until < self.horizon => {}
-                Stop::Horizon => {
-                    let stalled = self.stalled(self.horizon);
-                    return stalled.map_or(Outcome::Horizon, Outcome::Stall);
-                }
-                Stop::Nothing => return Outcome::Deadlock(self.who_waits()),
-                Stop::Budget => {}
-            }
-            let now = self.engine.settled_now();
-            let dispatches = self.engine.dispatches.get();
-            let horizon = (self.horizon != NEVER).then_some(self.horizon);
-            let status = Status { now, horizon, alive: self.os.alive(), dispatches };
-            if !progress(status) {
-                return Outcome::Interrupted;
-            }
-            if now >= next_look {
-                next_look = now + self.limits.stall / 4;
-                // Threads that spin do so while ticks go on: the engine alone cannot tell.
-                if self.os.stuck(now, self.limits.stall / 2) {
-                    return Outcome::Deadlock(self.who_waits());
-                }
-                if let Some(stalled) = self.stalled(now) {
-                    return Outcome::Stall(stalled);
-                }
-            }
-            // Nobody was given a CPU and nobody computes: all that happens is the kernel's own.
-            let ran = self.engine.task_time();
-            if (dispatches, ran) != (seen.0, seen.1) {
-                seen = (dispatches, ran, now);
-            } else if now - seen.2 > self.limits.stall {
-                return Outcome::Livelock(now - seen.2);
-            }
-        }
-    }
-
-    /// A runnable task that has waited too long.
-    fn stalled(&self, now: Time) -> Option<String> {
-        for i in 0..self.kernel.tasks.len() {
-            let task = TaskId(i as u32);
-            let since = self.kernel.task(task).ent.observe(|e| e.waiting_since);
-            if let Some(since) = since
-                && now.saturating_sub(since) > self.limits.stall
-            {
-                let mut text = String::new();
-                self.os.identify(task, |id, name, _| {
-                    text =
-                        format!("{name} (task {id}) has been runnable since {} ms and does not run", since / 1_000_000);
-                });
-                return Some(text);
-            }
-        }
-        None
-    }
-
-    fn who_waits(&self) -> Vec<String> {
-        let mut who: Vec<String> =
-            self.engine.waiting().into_iter().map(|(cpu, line)| format!("{cpu:?} spins on line {line}")).collect();
-        let now = self.engine.settled_now();
-        who.extend(self.os.who_waits(&self.kernel, now));
-        who.extend(self.guests.iter().flat_map(|g| g.who_waits(now)));
-        who
     }
 
     fn result(&self, outcome: Outcome, end: Time) -> RunResult {
@@ -518,21 +475,4 @@ pub(crate) fn lock_reports<W: World, L: Policy>(
         });
     let objects = os.object_reports().into_iter();
     rqs.chain(objects.map(|o| (LockReport { name: o.name, kind: o.kind, stats: o.lock }, o.number)))
-}
-
-fn outcome_of_panic(payload: Box<dyn Any + Send>) -> Outcome {
-    let payload = match payload.downcast::<PolicyError>() {
-        Ok(e) => return Outcome::PolicyError(e.0),
-        Err(other) => other,
-    };
-    let payload = match payload.downcast::<CorruptList>() {
-        Ok(e) => return Outcome::CorruptList(e.0),
-        Err(other) => other,
-    };
-    let text = payload
-        .downcast_ref::<&str>()
-        .map(ToString::to_string)
-        .or_else(|| payload.downcast_ref::<String>().cloned())
-        .unwrap_or_else(|| "a panic without a message".into());
-    Outcome::Panic(text)
 }

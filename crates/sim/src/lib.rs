@@ -10,4 +10,5 @@ pub mod os;
 pub mod program;
 pub mod queue;
 pub mod thread;
+mod watch;
 pub mod world;

@@ -87,7 +87,7 @@ impl World for Sim {
         self.engine.owe_latency(ns);
     }
     fn all_exited(&self) {
-        if self.kvm.as_ref().is_none_or(|kvm| kvm.one_finished()) {
+        if self.kvm.as_ref().is_none_or(|kvm| kvm.hosting().one_finished()) {
             self.engine.stop();
         }
     }

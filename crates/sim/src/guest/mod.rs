@@ -1,11 +1,13 @@
 //! Virtual machines, as their kernels see them. `docs/internals/guests.md` says what runs where.
 
+mod hosting;
 mod run;
 mod spec;
 mod state;
 mod vcpu;
 mod vm;
 
+pub(crate) use hosting::Hosting;
 pub(crate) use run::{Boot, RunningGuest, boot};
 pub use spec::{GuestReport, GuestSpec, Guests, LockPreemption, VcpuReport, VcpuTimes};
 pub(crate) use state::{IPIS, KICK, Phase, VcpuState};

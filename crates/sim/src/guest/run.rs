@@ -1,5 +1,6 @@
 //! A guest from its specification to its report: its kernel, and the threads that are its vCPUs.
 
+use super::hosting::Hosting;
 use super::spec::{GuestReport, GuestSpec, VcpuReport, VcpuTimes};
 use super::state::{Phase, VcpuState};
 use super::vcpu::Vcpu;
@@ -7,7 +8,6 @@ use super::vm::Vm;
 use crate::counters::Counters;
 use crate::engine::{Code, Engine};
 use crate::host::{LockReport, lock_reports};
-use crate::kvm::Hypervisor;
 use crate::os::Os;
 use crate::thread::{Ready, Thread};
 use crate::world::Sim;
@@ -47,7 +47,7 @@ pub(crate) struct Booted {
 /// What all guests of a run are made with.
 pub(crate) struct Boot<'a> {
     pub p: &'a Sim,
-    pub kvm: &'a Rc<Hypervisor>,
+    pub hosting: &'a Rc<Hosting>,
     pub seed: u64,
     pub warmup: Time,
 }
@@ -72,11 +72,10 @@ fn boot_with<L: Policy>(
     spec: GuestSpec,
 ) -> std::io::Result<Booted> {
     let GuestSpec { name, topology, features, mut workload, pin, background, .. } = spec;
-    let (p, kvm) = (with.p, with.kvm);
+    let (p, hosting) = (with.p, with.hosting);
     let engine: &Rc<Engine> = p.engine();
     let n = topology.nr_cpus();
-    let window = kvm.features().ple_window;
-    let vcpu = |i: usize| Rc::new(VcpuState::new(p, CpuId(i as u16), kvm.costs(), kvm.modes(), window));
+    let vcpu = |i: usize| Rc::new(VcpuState::new(p, CpuId(i as u16), Rc::clone(hosting)));
     let vm = Rc::new(Vm {
         vcpus: (0..n).map(vcpu).collect(),
         last_boosted: p.word(p.line(), 0),
@@ -87,7 +86,7 @@ fn boot_with<L: Policy>(
         background,
         lock_events: Counters::default(),
         preemption: RefCell::default(),
-        kvm: Rc::downgrade(kvm),
+        hosting: Rc::clone(hosting),
     });
     let handle = |number: CpuId| {
         let thread = Thread::of_vcpu(Rc::clone(engine), Rc::clone(vm.vcpu(number)));

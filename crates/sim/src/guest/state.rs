@@ -2,7 +2,8 @@
 
 use crate::counters::Counters;
 use crate::engine::take_back;
-use crate::kvm::{Exit, VirtCosts};
+use super::hosting::{Hosting, VirtCosts};
+use crate::kvm::Exit;
 use crate::thread::Thread;
 use crate::world::{Sim, SimWord};
 use contend_platform::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -56,9 +57,7 @@ pub(crate) struct VcpuState {
     pub dy_eligible: SimWord,
     pub preempted: SimWord,
     pub ready: SimWord,
-    costs: VirtCosts,
-    /// Words of the physical CPUs that say whether they are in guest mode; empty where nobody asks.
-    modes: Rc<[SimWord]>,
+    hosting: Rc<Hosting>,
 
     phase: Cell<Phase>,
     phase_since: Cell<Time>,
@@ -94,7 +93,7 @@ pub(crate) struct VcpuState {
 
 impl VcpuState {
     /// A vCPU before its thread starts.
-    pub fn new(p: &Sim, number: CpuId, costs: VirtCosts, modes: Rc<[SimWord]>, ple_window: u64) -> Self {
+    pub fn new(p: &Sim, number: CpuId, hosting: Rc<Hosting>) -> Self {
         let (shared, spin) = (p.line(), p.line());
         VcpuState {
             number,
@@ -107,8 +106,6 @@ impl VcpuState {
             dy_eligible: p.word(spin, 0),
             preempted: p.word(spin, 0),
             ready: p.word(spin, 0),
-            costs,
-            modes,
             phase: Cell::new(Phase::Halted),
             phase_since: Cell::new(0),
             times: std::array::from_fn(|_| Cell::new(0)),
@@ -121,7 +118,8 @@ impl VcpuState {
             tick_stopped: Cell::new(true),
             timers: RefCell::default(),
             host_timer: Cell::new(NEVER),
-            ple_window: Cell::new(ple_window),
+            ple_window: Cell::new(hosting.ple_window.unwrap_or(0)),
+            hosting,
             poll_ns: Cell::new(0),
             holding: RefCell::default(),
             waiting: Cell::new(None),
@@ -252,7 +250,7 @@ impl VcpuState {
         self.book(Phase::Host, engine.now());
         thread.store(self.mode(), 0, Relaxed);
         self.mark_cpu(thread, 0);
-        engine.spend_user(self.costs.exit);
+        engine.spend_user(self.hosting.costs.exit);
     }
 
     /// An entry, on the CPU that the host has chosen.
@@ -262,10 +260,10 @@ impl VcpuState {
         self.pcpu.set(engine.current());
         thread.store(self.mode(), 1, Relaxed);
         self.mark_cpu(thread, 1);
-        engine.spend_user(self.costs.entry);
+        engine.spend_user(self.hosting.costs.entry);
         thread.load(&self.pending, Relaxed);
         if self.irq_due(engine.now()) {
-            engine.spend_user(self.costs.inject);
+            engine.spend_user(self.hosting.costs.inject);
         }
         // Nothing is owed in guest mode that was not done there.
         engine.settle_user();
@@ -274,7 +272,7 @@ impl VcpuState {
     }
 
     fn mark_cpu(&self, thread: &Thread, mode: u64) {
-        if let Some(word) = self.modes.get(thread.engine().current().index()) {
+        if let Some(word) = self.hosting.modes.get(thread.engine().current().index()) {
             thread.store(word, mode, Relaxed);
         }
     }
@@ -304,6 +302,6 @@ impl VcpuState {
         p.store(&self.halted, u64::from(halted), Release);
     }
     pub fn virt(&self) -> &VirtCosts {
-        &self.costs
+        &self.hosting.costs
     }
 }

@@ -5,7 +5,7 @@
 use super::state::{KICK, VcpuState};
 use super::vm::{GuestWork, Vm};
 use crate::engine::{FULL_SPEED, first_tick, next_tick};
-use crate::kvm::{Exit, Kvm, VcpuCall};
+use crate::kvm::{Exit, VcpuCall};
 use crate::thread::{Call, Spin, Thread};
 use crate::world::{SimCell, SimWord, World};
 use contend_platform::Ordering::Acquire;
@@ -89,8 +89,7 @@ impl Vcpu {
 
     /// PAUSE loops exit after this long, in ns; [`NEVER`]: they do not.
     fn window(&self) -> Nanos {
-        let kvm = self.vm.hypervisor();
-        if kvm.features().pause_exits() { kvm.cycles(self.state.ple_window.get()) } else { NEVER }
+        self.vm.hosting.window_ns(self.state.ple_window.get())
     }
 }
 
@@ -210,7 +209,7 @@ impl Platform for Vcpu {
     }
     /// vcpu_is_preempted: a byte that the host writes.
     fn preempted(&self, cpu: CpuId) -> bool {
-        self.vm.hypervisor().features().pv_preempted && self.load(&self.vm.vcpu(cpu).preempted, Ordering::Relaxed) != 0
+        self.vm.hosting.pv_preempted && self.load(&self.vm.vcpu(cpu).preempted, Ordering::Relaxed) != 0
     }
     #[inline]
     fn lock_clock(&self) -> Time {
@@ -281,7 +280,7 @@ impl SchedPlatform for Vcpu {
     /// A write to the interrupt command register, which exits; then perhaps a pv yield.
     fn send_ipi(&self, target: CpuId, ipi: Ipi) {
         self.exit(Exit::Icr, VcpuCall::Ipi { target, bits: ipi.bit() });
-        if ipi == Ipi::CallFunction && self.vm.hypervisor().features().pv_sched_yield && self.preempted(target) {
+        if ipi == Ipi::CallFunction && self.vm.hosting.pv_sched_yield && self.preempted(target) {
             self.exit(Exit::Vmcall, VcpuCall::Yield { target });
         }
     }
@@ -292,7 +291,8 @@ impl SchedPlatform for Vcpu {
         }
         self.thread.compute(self.thread.engine().irq_cost());
         let ipis = self.state.take_ipis(&self.thread);
-        self.vm.hypervisor().count(Kvm::IpisDelivered, u64::from(ipis.count_ones()));
+        let delivered = &self.vm.hosting.ipis_delivered;
+        delivered.set(delivered.get() + u64::from(ipis.count_ones()));
         let now = self.now();
         let tick = self.state.tick_at.get() <= now;
         if tick {
@@ -405,7 +405,7 @@ impl World for Vcpu {
     }
     fn all_exited(&self) {
         self.vm.finished.set(Some(self.now()));
-        if !self.vm.background && self.vm.hypervisor().one_finished() {
+        if !self.vm.background && self.vm.hosting.one_finished() {
             self.thread.engine().stop();
         }
     }

@@ -1,13 +1,13 @@
 //! A virtual machine: what its vCPUs share.
 
+use super::hosting::Hosting;
 use super::spec::LockPreemption;
 use super::state::VcpuState;
 use crate::counters::Counters;
-use crate::kvm::Hypervisor;
 use crate::world::SimWord;
 use contend_platform::{Account, CpuId, LockEvent, Nanos, TaskId, Time};
 use std::cell::{Cell, RefCell};
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 
 /// What a guest's task has left to compute.
 #[derive(Clone, Copy, Debug)]
@@ -35,7 +35,7 @@ pub(crate) struct Vm {
     pub lock_events: Counters<{ LockEvent::COUNT }>,
     /// By number of the guest's spinlock.
     pub preemption: RefCell<Vec<LockPreemption>>,
-    pub kvm: Weak<Hypervisor>,
+    pub hosting: Rc<Hosting>,
 }
 
 impl Vm {
@@ -44,9 +44,6 @@ impl Vm {
     }
     pub fn with_task<R>(&self, task: TaskId, f: impl FnOnce(&mut GuestWork) -> R) -> R {
         f(&mut self.tasks.borrow_mut()[task.index()])
-    }
-    pub fn hypervisor(&self) -> Rc<Hypervisor> {
-        self.kvm.upgrade().expect("the hypervisor outlives its guests")
     }
 
     /// `vcpu`, which holds or waits for locks, has lost its CPU for `ns`.

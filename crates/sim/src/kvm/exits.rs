@@ -118,21 +118,21 @@ impl<L: Policy> Exiting<'_, L> {
                 self.search(kvm.begin_search(p, vm, vcpu))
             }
             VcpuCall::Ipi { target, bits } => {
-                p.charge(Work::Ns, kvm.costs.icr_write);
+                p.charge(Work::Ns, kvm.hosting.costs.icr_write);
                 let fresh = bits & !vm.vcpu(target).post(p, bits);
                 kvm.count(Kvm::IpisSent, u64::from(fresh.count_ones()));
                 self.wake_or_kick(vm.vcpu(target));
                 SyscallEnd::Continue
             }
             VcpuCall::Kick { target } => {
-                p.charge(Work::Ns, kvm.costs.hypercall);
+                p.charge(Work::Ns, kvm.hosting.costs.hypercall);
                 kvm.count(Kvm::PvKicks, 1);
                 vm.vcpu(target).post(p, KICK);
                 self.wake_or_kick(vm.vcpu(target));
                 if kvm.features.pv_kick_yield { self.yield_by_hypercall(vm.vcpu(target)) } else { SyscallEnd::Continue }
             }
             VcpuCall::Yield { target } => {
-                p.charge(Work::Ns, kvm.costs.hypercall);
+                p.charge(Work::Ns, kvm.hosting.costs.hypercall);
                 self.yield_by_hypercall(vm.vcpu(target))
             }
         }
@@ -164,7 +164,7 @@ impl<L: Policy> Exiting<'_, L> {
     /// HLT: poll for a while, then block.
     fn halt(&self, interrupts: bool) -> SyscallEnd {
         let &Self { p, kvm, vcpu, .. } = self;
-        p.charge(Work::Ns, kvm.costs.halt);
+        p.charge(Work::Ns, kvm.hosting.costs.halt);
         vcpu.halted_since.set(p.now());
         if vcpu.poll_ns.get() == 0 {
             return self.block(interrupts);

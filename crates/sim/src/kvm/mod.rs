@@ -10,66 +10,26 @@ pub(crate) use exits::{VcpuCall, VcpuWait};
 pub use features::{DirectedYield, KvmFeatures};
 
 use crate::counters::Counters;
-use crate::guest::{Phase, VcpuState, Vm};
+use crate::guest::{Hosting, Phase, VcpuState, Vm};
 use crate::world::{Sim, SimWord};
-use contend_machine::Machine;
-use contend_platform::{CpuId, Line, Nanos, Ordering, Platform, SchedEvent, TaskId};
+use contend_platform::{CpuId, Line, Ordering, Platform, SchedEvent, TaskId};
 use contend_sched::kernel::Kernel;
 use contend_sched::policy::Policy;
 use contend_sched::yield_to::YieldTo;
 use features::OnSpin;
-use std::cell::{Cell, OnceCell, RefCell};
+use std::cell::{OnceCell, RefCell};
 use std::rc::Rc;
-
-/// What hosting costs on the machine, in ns: its file's section `[virt]`.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct VirtCosts {
-    pub exit: Nanos,
-    pub entry: Nanos,
-    pub inject: Nanos,
-    pub pause_handler: Nanos,
-    pub candidate: Nanos,
-    pub yield_to: Nanos,
-    pub halt: Nanos,
-    pub icr_write: Nanos,
-    pub hypercall: Nanos,
-    pub timer: Nanos,
-    pub tsc_mhz: u64,
-}
-
-impl VirtCosts {
-    pub fn of(machine: &Machine) -> Self {
-        let v = &machine.costs.virt;
-        VirtCosts {
-            exit: v.exit.value,
-            entry: v.entry.value,
-            inject: v.inject.value,
-            pause_handler: v.pause_handler.value,
-            candidate: v.candidate.value,
-            yield_to: v.yield_to.value,
-            halt: v.halt.value,
-            icr_write: v.icr_write.value,
-            hypercall: v.hypercall.value,
-            timer: v.timer.value,
-            tsc_mhz: v.tsc_mhz.value,
-        }
-    }
-}
 
 /// The hypervisor of a run.
 pub struct Hypervisor {
     features: KvmFeatures,
     on_spin: OnSpin,
     yield_to: YieldTo,
-    costs: VirtCosts,
+    hosting: Rc<Hosting>,
     counts: Counters<{ Kvm::COUNT }>,
     vms: OnceCell<Vec<Rc<Vm>>>,
     /// Guest and number of the vCPU whose thread a task is.
     by_task: RefCell<Vec<Option<(u16, CpuId)>>>,
-    /// Does each physical CPU run in guest mode? Kept only where somebody asks.
-    modes: Rc<[SimWord]>,
-    /// Guests and host programs that the run waits for.
-    unfinished: Cell<usize>,
 }
 
 impl Hypervisor {
@@ -78,26 +38,23 @@ impl Hypervisor {
         let machine = &p.engine().machine;
         let on_spin = features.on_spin();
         let asked = if on_spin.skip_cpu_not_in_guest { machine.topology.nr_cpus() } else { 0 };
+        let modes: Rc<[SimWord]> = (0..asked).map(|_| p.word(p.line(), 0)).collect();
+        let window = features.pause_exits().then_some(features.ple_window);
+        let mut hosting = Hosting::new(machine, modes, window, unfinished);
+        (hosting.pv_preempted, hosting.pv_sched_yield) = (features.pv_preempted, features.pv_sched_yield);
         Hypervisor {
             on_spin,
             yield_to: features.yield_to(),
-            costs: VirtCosts::of(machine),
+            hosting: Rc::new(hosting),
             counts: Counters::default(),
             vms: OnceCell::new(),
             by_task: RefCell::default(),
-            modes: (0..asked).map(|_| p.word(p.line(), 0)).collect(),
-            unfinished: Cell::new(unfinished),
             features,
         }
     }
-    pub(crate) fn features(&self) -> &KvmFeatures {
-        &self.features
-    }
-    pub(crate) fn costs(&self) -> VirtCosts {
-        self.costs
-    }
-    pub(crate) fn modes(&self) -> Rc<[SimWord]> {
-        Rc::clone(&self.modes)
+    /// What guests know of it.
+    pub(crate) fn hosting(&self) -> &Rc<Hosting> {
+        &self.hosting
     }
     /// The guests exist.
     pub(crate) fn set_guests(&self, vms: Vec<Rc<Vm>>) {
@@ -106,23 +63,15 @@ impl Hypervisor {
     fn vms(&self) -> &[Rc<Vm>] {
         self.vms.get().map_or(&[], Vec::as_slice)
     }
-    /// Cycles of the time-stamp counter in ns.
-    pub(crate) fn cycles(&self, n: u64) -> Nanos {
-        (n.saturating_mul(1000) / self.costs.tsc_mhz).max(1)
-    }
     /// Count an event.
     pub(crate) fn count(&self, what: Kvm, n: u64) {
         self.counts.add(what as usize, n);
     }
     /// Counters so far.
     pub(crate) fn counts(&self) -> [u64; Kvm::COUNT] {
-        self.counts.get()
-    }
-
-    /// One of those that the run waits for, a guest or the host's own programs, has ended; was it the last?
-    pub(crate) fn one_finished(&self) -> bool {
-        self.unfinished.set(self.unfinished.get() - 1);
-        self.unfinished.get() == 0
+        let mut counts = self.counts.get();
+        counts[Kvm::IpisDelivered as usize] = self.hosting.ipis_delivered.get();
+        counts
     }
 
     /// `task` is the thread of a vCPU.

@@ -25,7 +25,7 @@ impl Hypervisor {
     pub(super) fn begin_search(&self, p: &Sim, vm: &Vm, vcpu: &VcpuState) -> Search {
         p.enter(Account::Ple);
         self.count(Kvm::OnSpin, 1);
-        p.charge(Work::Ns, self.costs.pause_handler);
+        p.charge(Work::Ns, self.hosting.costs.pause_handler);
         if self.on_spin.eligible {
             p.store(&vcpu.in_spin_loop, 1, Relaxed);
         }
@@ -50,7 +50,7 @@ impl Hypervisor {
     /// Is the candidate worth a yield_to?
     fn is_candidate(&self, p: &Sim, v: &VcpuState) -> bool {
         let f = &self.on_spin;
-        p.charge(Work::Ns, self.costs.candidate);
+        p.charge(Work::Ns, self.hosting.costs.candidate);
         self.count(Kvm::Candidates, 1);
         if f.ready {
             if p.load(&v.ready, Relaxed) == 0 {
@@ -76,7 +76,7 @@ impl Hypervisor {
             self.count(Kvm::SkippedInGuest, 1);
             return false;
         }
-        if f.skip_cpu_not_in_guest && p.load(&self.modes[v.pcpu.get().index()], Relaxed) == 0 {
+        if f.skip_cpu_not_in_guest && p.load(&self.hosting.modes[v.pcpu.get().index()], Relaxed) == 0 {
             self.count(Kvm::SkippedFiltered, 1);
             return false;
         }
@@ -93,7 +93,7 @@ impl Hypervisor {
 
     /// yield_to, counted.
     fn try_yield<L: Policy>(&self, kernel: &Kernel<Sim, L>, p: &Sim, me: &VcpuState, to: &VcpuState) -> Yielded {
-        p.charge(Work::Ns, self.costs.yield_to);
+        p.charge(Work::Ns, self.hosting.costs.yield_to);
         self.count(Kvm::YieldTo, 1);
         let end = kernel.yield_to(p, me.thread_task(), to.thread_task(), self.yield_to);
         let unlocked = end == Yielded::Running && self.yield_to.unlocked_check;
