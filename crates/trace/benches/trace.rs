@@ -1,9 +1,11 @@
 //! Rates of reading and writing, in events per second: `cargo bench -p contend-trace`.
 
-use std::io::{self, Cursor};
+use std::fs::File;
+use std::io::{self, Cursor, Read};
 use std::path::Path;
 
 use contend_trace::perfetto::{self, Unit};
+use contend_trace::xentrace::{self, Clock};
 use contend_trace::{At, Event, Reader, SchedSink, Task, TaskState, ftrace};
 use divan::Bencher;
 use divan::counter::{BytesCount, ItemsCount};
@@ -79,6 +81,47 @@ fn write_perfetto_counters(bencher: Bencher) {
         let mut out = perfetto::Writer::new(io::sink()).unwrap();
         let track = out.counter_track("nr_running", Unit::Count, None).unwrap();
         (0..EVENTS).for_each(|i| out.counter(track, u64::from(i) * 1000, i64::from(i % 100)).unwrap());
+        out.finish().unwrap()
+    });
+}
+
+/// A binary trace of Xen, repeated: its time stamps go back to the start each time.
+fn xen_sample() -> &'static [u8] {
+    let file = File::open(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/xentrace/credit2-mixed.bin.gz"));
+    let mut sample = Vec::new();
+    flate2::read::GzDecoder::new(file.expect("a sample")).read_to_end(&mut sample).expect("a sample");
+    sample.repeat(40).leak()
+}
+
+fn xen_records(file: &'static [u8]) -> xentrace::Reader {
+    xentrace::Reader::from_read("bench", Cursor::new(file)).expect("a trace")
+}
+
+#[divan::bench(sample_count = 20)]
+fn read_xentrace(bencher: Bencher) {
+    let file = xen_sample();
+    let count = xen_records(file).count();
+    bencher
+        .counter(ItemsCount::new(count))
+        .counter(BytesCount::new(file.len()))
+        .bench(|| xen_records(file).map(|r| r.expect("a record").tsc).fold(0, u64::max));
+}
+
+#[divan::bench(sample_count = 20)]
+fn read_xentrace_in_time_order(bencher: Bencher) {
+    let file = xen_sample();
+    let count = xen_records(file).count();
+    bencher
+        .counter(ItemsCount::new(count))
+        .bench(|| xen_records(file).in_time_order().map(|r| r.expect("a record").tsc).fold(0, u64::max));
+}
+
+#[divan::bench(sample_count = 20)]
+fn write_xentrace(bencher: Bencher) {
+    let records: Vec<_> = xen_records(xen_sample()).map(|r| r.expect("a record")).collect();
+    bencher.counter(ItemsCount::new(records.len())).bench(|| {
+        let mut out = xentrace::Writer::new(io::sink(), Clock::default());
+        records.iter().for_each(|r| out.event(r.tsc, r.cpu, &r.event).unwrap());
         out.finish().unwrap()
     });
 }

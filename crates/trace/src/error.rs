@@ -37,4 +37,12 @@ pub enum TraceError {
         /// What would be right.
         expected: &'static str,
     },
+    /// Not a binary trace of Xen: it does not begin with a window of a pCPU.
+    #[error("{}: found {found}; expected a binary trace of xentrace (a word 0x2001f003, a pCPU, a size)", path.display())]
+    NotXentrace {
+        /// The file.
+        path: PathBuf,
+        /// What there is.
+        found: String,
+    },
 }

@@ -1,4 +1,5 @@
-//! Scheduler traces: ftrace text and `perf script` in, Perfetto and ftrace text out.
+//! Scheduler traces: ftrace text and `perf script` in, Perfetto and ftrace text out; Xen's binary traces ([`xentrace`]),
+//! which have an event model of their own, in and out.
 //!
 //! One event model ([`event`]) stands between the two sides. [`open`] detects what a file is and streams its events
 //! in bounded memory; [`SchedSink`] is what a simulation (or a recording, [`SchedSink::event`]) writes to, and has
@@ -27,6 +28,7 @@ pub mod reader;
 pub mod report;
 pub mod sink;
 mod text;
+pub mod xentrace;
 
 pub use error::TraceError;
 pub use event::{Comm, Event, Kind, Nanos, TaskRef, TaskState};

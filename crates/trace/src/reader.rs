@@ -354,6 +354,9 @@ fn detect(head: &[u8], path: &Path) -> Result<Format, TraceError> {
     if head.starts_with(b"\x17\x08\x44tracing") {
         return binary("a trace-cmd recording (trace.dat)", format!("trace-cmd report -t -i {file} > {file}.txt"));
     }
+    if crate::xentrace::is_xentrace(head) {
+        return binary("a binary trace of Xen (xentrace)", format!("contend xen trace {file} --dump"));
+    }
     if head.starts_with(b"PERFILE2") || head.starts_with(b"2ELIFREP") {
         return binary("a perf recording (perf.data)", format!("perf script --ns -i {file} > {file}.txt"));
     }

@@ -104,7 +104,6 @@ impl Words {
 /// `vcpu` is whom it is about; `cpu` a pCPU that the event names, which need not be the one that reports it; `rq` a run
 /// queue of Credit2; `ns` at the end of a name the low 32 bits of a duration.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[non_exhaustive]
 #[expect(missing_docs, reason = "fields are named for what they are; each variant's line says more")]
 pub enum XenEvent {
     /// A vCPU's run state changes.
