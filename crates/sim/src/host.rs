@@ -10,6 +10,7 @@ use crate::program::Workload;
 use crate::thread::Ready;
 use crate::watch::{self, System};
 use crate::world::{Sim, TraceHook, World};
+use crate::xen::XenReport;
 use contend_machine::Machine;
 use contend_platform::{Account, CpuId, NEVER, Nanos, SchedEvent, TaskId, Time};
 use contend_sched::domains::Level;
@@ -142,6 +143,8 @@ pub struct RunResult {
     pub guests: Vec<GuestReport>,
     /// KVM's counters.
     pub kvm: [u64; Kvm::COUNT],
+    /// Of a Xen host.
+    pub xen: Option<XenReport>,
 }
 
 impl RunResult {
@@ -245,7 +248,7 @@ pub struct Status {
 }
 
 /// Accounts of guest mode.
-const GUEST_MODE: [Account; 3] = [Account::GuestUser, Account::GuestKernel, Account::GuestSpin];
+pub(crate) const GUEST_MODE: [Account; 3] = [Account::GuestUser, Account::GuestKernel, Account::GuestSpin];
 
 /// What to simulate.
 pub struct Setup {
@@ -460,6 +463,7 @@ impl<L: Policy> Host<L> {
             trace_hash: self.engine.trace_hash.get(),
             guests,
             kvm: self.sim.kvm().map_or([0; Kvm::COUNT], |kvm| kvm.counts()),
+            xen: None,
         }
     }
 }

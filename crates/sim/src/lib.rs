@@ -12,3 +12,4 @@ pub mod queue;
 pub mod thread;
 mod watch;
 pub mod world;
+pub mod xen;

@@ -113,6 +113,10 @@ switches! {
         credit2_balance_under: u64 = 0,
         /// And two overloaded ones from 2 to the power of minus this on (credit2_balance_over, -3).
         credit2_balance_over_minus: u64 = 3,
+        /// Cycles between two PAUSEs of one loop; 0: no pause-loop exits (ple_gap).
+        ple_gap: u64 = 128,
+        /// Cycles that a pause loop may last before it exits, and its vCPU yields (ple_window).
+        ple_window: u64 = 4096,
         /// Credit2's period of caps in ms (credit2_cap_period_ms).
         credit2_cap_period_ms: u64 = 10,
     }

@@ -1,8 +1,8 @@
 //! A vCPU: what its guest, its thread and the host know of one another.
 
+use super::hosting::{Hosting, VirtCosts};
 use crate::counters::Counters;
 use crate::engine::take_back;
-use super::hosting::{Hosting, VirtCosts};
 use crate::kvm::Exit;
 use crate::thread::Thread;
 use crate::world::{Sim, SimWord};

@@ -1,0 +1,141 @@
+//! Who watches a Xen host: the vCPUs' own books, and sinks for traces.
+
+use super::host::Occupant;
+use crate::guest::Phase;
+use crate::host::{EventSink, Who};
+use crate::world::Sim;
+use contend_platform::{CpuId, Time};
+use contend_sched::xen::contract::{UnitId, XenPolicy};
+use contend_sched::xen::event::{RunState, VcpuId, XenEvent, XenSink};
+use contend_sched::xen::mechanism::{Observer, Xen};
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+
+/// A sink of xentrace records.
+pub trait RecordSink: XenSink + 'static {
+    /// The run is over; write out what is held back.
+    ///
+    /// # Errors
+    /// Those of writing, now or at any time before.
+    fn finish(&mut self, now: Time) -> std::io::Result<()>;
+}
+
+/// Where traces go.
+#[derive(Default)]
+pub struct Sinks {
+    /// Switches and wake-ups of vCPUs, as of tasks.
+    pub sched: Option<Box<dyn EventSink>>,
+    /// Xen's own records.
+    pub xen: Option<Box<dyn RecordSink>>,
+}
+
+impl Sinks {
+    pub(super) fn any(&self) -> bool {
+        self.sched.is_some() || self.xen.is_some()
+    }
+}
+
+pub(super) struct Watcher {
+    occupants: Rc<[Occupant]>,
+    names: Vec<String>,
+    units: HashMap<VcpuId, usize>,
+    sinks: RefCell<Sinks>,
+    /// In what state each pCPU's last vCPU left it.
+    left: RefCell<Vec<u64>>,
+    curr: RefCell<Vec<Option<usize>>>,
+}
+
+impl Watcher {
+    pub fn new<L: XenPolicy>(
+        occupants: Rc<[Occupant]>,
+        names: Vec<String>,
+        xen: &Xen<Sim, L>,
+        sinks: Sinks,
+        cpus: usize,
+    ) -> Self {
+        let units = xen.units.iter().enumerate().map(|(i, u)| (u.info, i)).collect();
+        Watcher {
+            occupants,
+            names,
+            units,
+            sinks: RefCell::new(sinks),
+            left: RefCell::new(vec![0; cpus]),
+            curr: RefCell::new(vec![None; cpus]),
+        }
+    }
+
+    pub fn finish(&self, now: Time) -> std::io::Result<()> {
+        let mut sinks = self.sinks.borrow_mut();
+        if let Some(sink) = &mut sinks.sched {
+            sink.finish(now)?;
+        }
+        if let Some(sink) = &mut sinks.xen {
+            sink.finish(now)?;
+        }
+        Ok(())
+    }
+
+    fn who(&self, unit: Option<usize>) -> Option<Who<'_>> {
+        unit.map(|u| Who { id: u as u64, name: &self.names[u], nice: 0 })
+    }
+
+    fn as_sched(&self, sink: &mut dyn EventSink, now: Time, cpu: CpuId, event: &XenEvent) {
+        match *event {
+            XenEvent::Runstate { old: RunState::Running, new, .. } => {
+                self.left.borrow_mut()[cpu.index()] = u64::from(new != RunState::Runnable);
+            }
+            XenEvent::Switch { prev, next } => {
+                let state = std::mem::take(&mut self.left.borrow_mut()[cpu.index()]);
+                let (prev, next) = (self.units.get(&prev).copied(), self.units.get(&next).copied());
+                self.curr.borrow_mut()[cpu.index()] = next;
+                sink.switch(now, cpu, self.who(prev), state, self.who(next));
+            }
+            XenEvent::Wake { vcpu } => {
+                let by = self.who(self.curr.borrow()[cpu.index()]);
+                if let Some(who) = self.who(self.units.get(&vcpu).copied()) {
+                    sink.waking(now, cpu, by, who, cpu);
+                    sink.wakeup(now, cpu, by, who, cpu, false);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Observer for Watcher {
+    /// What steal time counts.
+    fn runstate(&self, now: Time, cpu: CpuId, unit: UnitId, from: RunState, to: RunState) {
+        let Occupant::Kernel(guest) = &self.occupants[unit.index()] else { return };
+        let (vm, vcpu) = (&guest.vm, &guest.vcpu);
+        match to {
+            RunState::Running => {
+                vcpu.book(Phase::Host, now);
+                vcpu.pcpu.set(cpu);
+                if let Some(since) = vcpu.lost_at.take() {
+                    let ns = now - since;
+                    vcpu.preempted_max.set(vcpu.preempted_max.get().max(ns));
+                    vm.count_preemption(vcpu, ns);
+                }
+            }
+            RunState::Runnable | RunState::Offline => {
+                vcpu.book(Phase::Stolen, now);
+                if from == RunState::Running {
+                    vcpu.preemptions.set(vcpu.preemptions.get() + 1);
+                    vcpu.lost_at.set(Some(now));
+                }
+            }
+            RunState::Blocked => vcpu.book(Phase::Halted, now),
+        }
+    }
+
+    fn event(&self, now: Time, cpu: CpuId, event: &XenEvent) {
+        let mut sinks = self.sinks.borrow_mut();
+        if let Some(sink) = &mut sinks.xen {
+            sink.event(now, cpu, event);
+        }
+        if let Some(sink) = &mut sinks.sched {
+            self.as_sched(&mut **sink, now, cpu, event);
+        }
+    }
+}
