@@ -124,6 +124,8 @@ pub trait XenPolicy: Sized + 'static {
     type Domain: 'static;
     /// Shared masks of pCPUs.
     const MASKS: usize;
+    /// Does it want [`XenPolicy::context_saved`], which takes the schedule lock once more for each switch?
+    const CONTEXT_SAVED: bool = true;
 
     /// Which schedule lock serves each pCPU of a pool: numbers from 0 without gaps, by pCPU (any number for those that are not
     /// in `cpus`).

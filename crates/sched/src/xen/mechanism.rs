@@ -472,11 +472,13 @@ impl<P: SchedPlatform, L: XenPolicy> Xen<P, L> {
     fn context_saved(&self, p: &P, unit: UnitId) {
         let u = self.unit(unit);
         p.store(&u.running, 0, Release);
-        let cx = self.cx(p);
-        let rq = cx.take_unit(unit);
-        self.pools[u.pool].policy.context_saved(&cx, unit);
-        cx.release(rq);
-        if p.load(&u.flags, Acquire) & pause::MIGRATING != 0 {
+        if L::CONTEXT_SAVED {
+            let cx = self.cx(p);
+            let rq = cx.take_unit(unit);
+            self.pools[u.pool].policy.context_saved(&cx, unit);
+            cx.release(rq);
+        }
+        if p.load(&u.flags, Relaxed) & pause::MIGRATING != 0 {
             self.migrate_now(p, unit);
         }
     }

@@ -30,6 +30,7 @@ impl XenPolicy for RoundRobin {
     type Global = ();
     type Domain = ();
     const MASKS: usize = 0;
+    const CONTEXT_SAVED: bool = false;
 
     fn partition(&self, topo: &Topology, cpus: &CpuMask) -> Vec<RqId> {
         let mut of = vec![RqId(0); topo.nr_cpus()];
