@@ -433,7 +433,6 @@ impl<P: SchedPlatform, L: XenPolicy> Xen<P, L> {
         pcpu.curr.set(next);
         if prev == next {
             self.trace_cont(p, next, now, slice);
-            self.went_on(next, now);
             cx.release(pcpu.rq);
             p.enter(before);
             return;
@@ -450,6 +449,10 @@ impl<P: SchedPlatform, L: XenPolicy> Xen<P, L> {
             };
             self.unit(unit).book.borrow_mut().preempted += u64::from(to == RunState::Runnable);
             self.set_runstate(p, unit, to);
+        }
+        if next.is_none() {
+            let (vcpu, old, new) = (VcpuId::idle(cpu), RunState::Runnable, RunState::Running);
+            self.trace(p, || XenEvent::Runstate { vcpu, old, new });
         }
         if let Some(unit) = next {
             self.set_runstate(p, unit, RunState::Running);
@@ -523,19 +526,10 @@ impl<P: SchedPlatform, L: XenPolicy> Xen<P, L> {
             _ => {}
         }
         (book.state, book.since) = (to, now);
-        if to == RunState::Running {
-            book.running_since = now;
-        }
         drop(book);
         self.trace(p, || XenEvent::Runstate { vcpu: u.info, old: from, new: to });
         if let Some(observer) = &self.observer {
             observer.runstate(now, p.cpu(), unit, from, to);
-        }
-    }
-
-    fn went_on(&self, unit: Option<UnitId>, now: Time) {
-        if let Some(unit) = unit {
-            self.unit(unit).book.borrow_mut().running_since = now;
         }
     }
 
@@ -545,7 +539,7 @@ impl<P: SchedPlatform, L: XenPolicy> Xen<P, L> {
     }
     fn trace_cont(&self, p: &P, unit: Option<UnitId>, now: Time, slice: Option<Nanos>) {
         let Some(unit) = unit.filter(|_| self.tracing) else { return };
-        let (vcpu, since) = (self.unit(unit).info, self.unit(unit).book.borrow().running_since);
+        let (vcpu, since) = (self.unit(unit).info, self.unit(unit).book.borrow().since);
         let (ran_ns, slice_ns) = ((now - since) as u32, slice.map(|s| s as u32));
         self.trace(p, || XenEvent::SwitchInfCont { vcpu, ran_ns, slice_ns });
         self.trace(p, || XenEvent::RunstateContinue { vcpu });

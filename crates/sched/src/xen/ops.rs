@@ -35,10 +35,10 @@ impl<P: SchedPlatform, L: XenPolicy> Xen<P, L> {
         let rq = cx.take_unit(unit);
         let flags = p.load(&u.flags, Acquire);
         if flags == 0 {
+            self.trace(p, || XenEvent::Wake { vcpu: u.info });
             if u.book.borrow().state != RunState::Running {
                 self.set_runstate(p, unit, RunState::Runnable);
             }
-            self.trace(p, || XenEvent::Wake { vcpu: u.info });
             self.pools[u.pool].policy.wake(&cx, unit);
         } else if flags & pause::BLOCKED == 0 && u.book.borrow().state == RunState::Blocked {
             self.set_runstate(p, unit, RunState::Offline);

@@ -39,8 +39,6 @@ pub struct Book {
     pub wait_max: Nanos,
     /// The pCPU it ran on last.
     pub last: Option<CpuId>,
-    /// When it last began or went on running by a decision.
-    pub running_since: Time,
     /// Time run within its soft affinity, in ns.
     pub in_soft: Nanos,
 }
@@ -56,7 +54,6 @@ impl Book {
             preempted: 0,
             wait_max: 0,
             last: None,
-            running_since: 0,
             in_soft: 0,
         }
     }
