@@ -444,8 +444,7 @@ impl<P: SchedPlatform, L: XenPolicy> Xen<P, L> {
             let to = match flags {
                 0 => RunState::Runnable,
                 f if f & pause::BLOCKED != 0 => RunState::Blocked,
-                f if f & !pause::MIGRATING != 0 => RunState::Offline,
-                _ => RunState::Runnable,
+                _ => RunState::Offline,
             };
             self.unit(unit).book.borrow_mut().preempted += u64::from(to == RunState::Runnable);
             self.set_runstate(p, unit, to);
