@@ -494,7 +494,9 @@ impl<P: SchedPlatform, L: XenPolicy> Xen<P, L> {
         if u.processor.get() != cpu {
             policy_error(format!("schedule on {cpu:?} named {}, which is assigned to {:?}", name(), u.processor.get()));
         }
-        if p.load(&u.flags, Relaxed) != 0 {
+        // Others may pause it until now; its `sleep` will then tickle this pCPU. The policy itself may have set it on its way to
+        // another pCPU (Credit2's balancer runs inside `schedule`).
+        if p.load(&u.flags, Relaxed) & (pause::BLOCKED | pause::DOWN) != 0 {
             policy_error(format!("schedule on {cpu:?} named {}, which is not runnable", name()));
         }
         if prev != Some(unit) && p.load(&u.running, Acquire) != 0 {

@@ -159,6 +159,11 @@ impl<P: SchedPlatform, L: XenPolicy> Xen<P, L> {
                     cx.release_two(a, b);
                     break;
                 }
+                if picked.take().is_some() {
+                    // Its affinity has changed meanwhile. `pick_cpu` is called with one lock.
+                    cx.release_two(a, b);
+                    continue;
+                }
                 let to = pool.policy.pick_cpu(&cx, unit);
                 self.check_pick(unit, to);
                 picked = Some(to);
