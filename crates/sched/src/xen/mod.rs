@@ -4,6 +4,7 @@
 //! first.
 
 pub mod contract;
+pub mod credit1;
 pub mod credit2;
 pub mod event;
 pub mod features;

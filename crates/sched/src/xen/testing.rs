@@ -23,6 +23,13 @@ pub struct Stage {
     deadlines: Vec<Cell<Time>>,
 }
 
+impl Stage {
+    /// Move the clock alone: nobody hears of it.
+    pub fn set_now(&self, now: Time) {
+        self.now.set(now);
+    }
+}
+
 impl Platform for Stage {
     type Word = Cell<u64>;
     type Cell<T> = UnsafeCell<T>;
