@@ -168,6 +168,7 @@ impl XenPolicy for Credit1 {
     type Global = Accounts;
     type Domain = DomParams;
     const MASKS: usize = 3;
+    const CONTEXT_SAVED: bool = false;
 
     /// Each pCPU has a lock of its own.
     fn partition(&self, topo: &Topology, cpus: &CpuMask) -> Vec<RqId> {
