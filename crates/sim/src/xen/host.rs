@@ -15,6 +15,7 @@ use contend_platform::{CpuId, Line, NEVER, Nanos, Platform, TaskId, Time};
 use contend_sched::rq::RqStats;
 use contend_sched::task::{RunStats, WakeStats};
 use contend_sched::xen::contract::{UnitId, XenPolicy};
+use contend_sched::xen::credit1::Credit1;
 use contend_sched::xen::credit2::Credit2;
 use contend_sched::xen::event::RunState;
 use contend_sched::xen::features::Scheduler;
@@ -85,7 +86,7 @@ pub(crate) struct XenHost {
 pub fn simulate(setup: XenSetup, sinks: Sinks, progress: Progress<'_>) -> std::io::Result<RunResult> {
     match setup.scheduler {
         Scheduler::RoundRobin => simulate_with(RoundRobin, setup, sinks, progress),
-        Scheduler::Credit => simulate_with(RoundRobin, setup, sinks, progress),
+        Scheduler::Credit => simulate_with(Credit1::new(&setup.features), setup, sinks, progress),
         Scheduler::Credit2 => simulate_with(Credit2::new(&setup.features), setup, sinks, progress),
     }
 }
