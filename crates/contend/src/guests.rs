@@ -36,6 +36,7 @@ pub(crate) fn build(
                 workload,
                 pin: guest.pins(vcpus, cpus),
                 background: guest.background,
+                memory: None,
             });
             vcpus += guest.vcpus();
         }

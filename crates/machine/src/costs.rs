@@ -238,6 +238,13 @@ sections! {
         /// After a move to another node.
         refill_remote_per_kib: One NsPerKib,
     }
+    /// Memory: what computing waits for whose data is in no cache.
+    memory: Memory {
+        /// Idle latency of the node's own memory.
+        local: One Ns,
+        /// Of another node's, by ascending class of SLIT distance.
+        remote: PerRemote Ns,
+    }
     /// Hosting guests: what the processor and the hypervisor's own instructions take. Lines, locks, `schedule()` and
     /// the host's timers are simulated and come on top.
     virt: Virt {

@@ -13,7 +13,7 @@ mod write;
 
 use std::io::Read;
 
-pub use costs::{Arity, Cache, Cost, Costs, Cpu, Interrupts, Kernel, Key, Lines, SECTIONS, Unit, keys};
+pub use costs::{Arity, Cache, Cost, Costs, Cpu, Interrupts, Kernel, Key, Lines, Memory, SECTIONS, Unit, keys};
 pub use error::{At, MachineError};
 pub use topology::{
     MAX_NODES, MAX_REMOTE, MAX_THREADS, Numbering, Place, SLIT_LOCAL, SLIT_MAX, SLIT_REMOTE_DEFAULT, Shape, Topology,

@@ -5,25 +5,25 @@ use contend_machine::{FILE_BYTES_MAX, Machine};
 /// A small complete file.
 fn base() -> String {
     [
-        "name = \"m\"",                                                                     // 1
-        "hz = 250",                                                                         // 2
-        "defaults = [\"lines\", \"interrupts\", \"cpu\", \"cache\", \"virt\", \"kernel\"]", // 3
-        "[topology]",                                                                       // 4
-        "nodes = 2",                                                                        // 5
-        "llcs_per_node = 1",                                                                // 6
-        "cores_per_llc = 4",                                                                // 7
-        "threads_per_core = 2",                                                             // 8
-        "numbering = \"cores-first\"",                                                      // 9
-        "slit = [[10, 21],",                                                                // 10
-        "        [21, 10]]",                                                                // 11
-        "[lines]",                                                                          // 12
-        "llc = { value = 45, lo = 35, hi = 60, source = \"a paper\" }",                     // 13
-        "remote = [{ value = 130, lo = 100, hi = 180, source = \"a paper\" }]",             // 14
-        "[cpu]",                                                                            // 15
-        "smt_speed_pct = [",                                                                // 16
-        "    { value = 100, lo = 100, hi = 100, source = \"by definition\" },",             // 17
-        "    { value = 62, lo = 55, hi = 70, source = \"a paper\" },",                      // 18
-        "]",                                                                                // 19
+        "name = \"m\"",                                                                                 // 1
+        "hz = 250",                                                                                     // 2
+        "defaults = [\"lines\", \"interrupts\", \"cpu\", \"cache\", \"memory\", \"virt\", \"kernel\"]", // 3
+        "[topology]",                                                                                   // 4
+        "nodes = 2",                                                                                    // 5
+        "llcs_per_node = 1",                                                                            // 6
+        "cores_per_llc = 4",                                                                            // 7
+        "threads_per_core = 2",                                                                         // 8
+        "numbering = \"cores-first\"",                                                                  // 9
+        "slit = [[10, 21],",                                                                            // 10
+        "        [21, 10]]",                                                                            // 11
+        "[lines]",                                                                                      // 12
+        "llc = { value = 45, lo = 35, hi = 60, source = \"a paper\" }",                                 // 13
+        "remote = [{ value = 130, lo = 100, hi = 180, source = \"a paper\" }]",                         // 14
+        "[cpu]",                                                                                        // 15
+        "smt_speed_pct = [",                                                                            // 16
+        "    { value = 100, lo = 100, hi = 100, source = \"by definition\" },",                         // 17
+        "    { value = 62, lo = 55, hi = 70, source = \"a paper\" },",                                  // 18
+        "]",                                                                                            // 19
         "",
     ]
     .join("\n")
@@ -101,7 +101,7 @@ fn types_and_ranges() {
     );
     assert_eq!(
         edited("\"kernel\"]", "\"kernels\"]"),
-        "m.toml:3: defaults: found \"kernels\"; should be one of lines, interrupts, cpu, cache, virt, kernel"
+        "m.toml:3: defaults: found \"kernels\"; should be one of lines, interrupts, cpu, cache, memory, virt, kernel"
     );
     assert_eq!(edited("name = \"m\"", "name = \"\""), "m.toml:1: name: found \"\"; should be 1 to 64 characters");
 }
@@ -187,7 +187,7 @@ fn slit() {
 
 fn listed(cpus: &[[usize; 4]]) -> String {
     let mut text =
-        "name = \"m\"\ndefaults = [\"lines\", \"interrupts\", \"cpu\", \"cache\", \"virt\", \"kernel\"]\n[topology]\ncpu = [\n"
+        "name = \"m\"\ndefaults = [\"lines\", \"interrupts\", \"cpu\", \"cache\", \"memory\", \"virt\", \"kernel\"]\n[topology]\ncpu = [\n"
             .to_string();
     for [id, core, llc, node] in cpus {
         text += &format!("{{ id = {id}, core = {core}, llc = {llc}, node = {node} }},\n");
@@ -289,7 +289,7 @@ fn set() {
     refused(
         "topology.nodes",
         "1",
-        "--set: topology.nodes: unknown key; only hz and the costs of lines, interrupts, cpu, cache, virt, kernel can be set",
+        "--set: topology.nodes: unknown key; only hz and the costs of lines, interrupts, cpu, cache, memory, virt, kernel can be set",
     );
     refused("lines.llc", "fast", "--set: lines.llc: found \"fast\"; should be a whole number");
     refused("lines.llc", "1,2", "--set: lines.llc: found 2 entries; should be one number");

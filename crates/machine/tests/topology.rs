@@ -108,7 +108,7 @@ fn synthetic_specs() {
 #[test]
 fn irregular() {
     // Two nodes of different size; a core of two threads and one of one; CPU numbers in no order.
-    let text = "name = \"odd\"\ndefaults = [\"lines\", \"interrupts\", \"cpu\", \"cache\", \"virt\", \"kernel\"]\n\
+    let text = "name = \"odd\"\ndefaults = [\"lines\", \"interrupts\", \"cpu\", \"cache\", \"memory\", \"virt\", \"kernel\"]\n\
         [topology]\nslit = [[10, 30], [30, 10]]\n\
         [[topology.cpu]]\nid = 3\ncore = 0\nllc = 0\nnode = 0\n\
         [[topology.cpu]]\nid = 0\ncore = 0\nllc = 0\nnode = 0\n\

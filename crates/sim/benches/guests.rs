@@ -49,6 +49,7 @@ fn run(machine: &str, vcpus: usize, spinlock: &str, (hold, think): (u64, u64), m
         workload,
         pin: Vec::new(),
         background: false,
+        memory: None,
     };
     let limits = Limits { horizon: ms * 1_000_000, ..Limits::default() };
     let guests = Guests { kvm, specs: vec![guest] };

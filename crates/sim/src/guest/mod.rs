@@ -1,6 +1,7 @@
 //! Virtual machines, as their kernels see them. `docs/internals/guests.md` says what runs where.
 
 mod hosting;
+mod memory;
 mod run;
 mod spec;
 mod state;
@@ -8,6 +9,7 @@ mod vcpu;
 mod vm;
 
 pub(crate) use hosting::Hosting;
+pub use memory::Memory;
 pub(crate) use run::{Boot, RunningGuest, boot};
 pub use spec::{GuestReport, GuestSpec, Guests, LockPreemption, VcpuReport, VcpuTimes};
 pub(crate) use state::{IPIS, KICK, Phase, VcpuState};

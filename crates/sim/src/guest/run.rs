@@ -1,6 +1,7 @@
 //! A guest from its specification to its report: its kernel, and the threads that are its vCPUs.
 
 use super::hosting::Hosting;
+use super::memory::Slowdown;
 use super::spec::{GuestReport, GuestSpec, VcpuReport, VcpuTimes};
 use super::state::{Phase, VcpuState};
 use super::vcpu::Vcpu;
@@ -71,7 +72,7 @@ fn boot_with<L: Policy>(
     tick_ns: Nanos,
     spec: GuestSpec,
 ) -> std::io::Result<Booted> {
-    let GuestSpec { name, topology, features, mut workload, pin, background, .. } = spec;
+    let GuestSpec { name, topology, features, mut workload, pin, background, memory, .. } = spec;
     let (p, hosting) = (with.p, with.hosting);
     let engine: &Rc<Engine> = p.engine();
     let n = topology.nr_cpus();
@@ -87,6 +88,7 @@ fn boot_with<L: Policy>(
         lock_events: Counters::default(),
         preemption: RefCell::default(),
         hosting: Rc::clone(hosting),
+        slowdown: memory.map(|m| Slowdown::new(&engine.machine, m)),
     });
     let handle = |number: CpuId| {
         let thread = Thread::of_vcpu(Rc::clone(engine), Rc::clone(vm.vcpu(number)));

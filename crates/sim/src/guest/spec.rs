@@ -1,5 +1,6 @@
 //! What a virtual machine is made of, and what is reported of it.
 
+use super::memory::Memory;
 use crate::host::LockReport;
 use crate::kvm::{Exit, KvmFeatures};
 use crate::os::{MetricStore, TaskReport};
@@ -37,6 +38,8 @@ pub struct GuestSpec {
     pub pin: Vec<FixedBitSet>,
     /// The run does not wait for its end.
     pub background: bool,
+    /// Where its memory lies (`None`: everywhere, all is local).
+    pub memory: Option<Memory>,
 }
 
 /// Where a vCPU's time went, besides its guest's accounts.

@@ -75,7 +75,7 @@ impl Vcpu {
                 break;
             }
             let host = self.state.host_account();
-            work = self.thread.engine().compute_user(work, host, self.state.timer_at());
+            work = self.compute(work, account, host);
             if self.thread.engine().is_over() {
                 break;
             }
@@ -85,6 +85,21 @@ impl Vcpu {
         }
         self.enter(before);
         work
+    }
+
+    /// Compute `work` on the physical CPU of now, until an interrupt or the guest's timer; returns what is left.
+    fn compute(&self, work: u64, account: Account, host: Account) -> u64 {
+        let engine = self.thread.engine();
+        // Filling caches costs what it does from where the data was; all else waits for the guest's memory.
+        match self.vm.slowdown.as_ref().filter(|_| account != Account::ColdCache) {
+            None => engine.compute_user(work, host, self.state.timer_at()),
+            Some(slowdown) => {
+                // The vCPU changes its physical CPU only between such stretches.
+                let pcpu = engine.current();
+                let left = engine.compute_user(slowdown.there(work, pcpu), host, self.state.timer_at());
+                slowdown.back(left, pcpu)
+            }
+        }
     }
 
     /// PAUSE loops exit after this long, in ns; [`NEVER`]: they do not.

@@ -1,6 +1,7 @@
 //! A virtual machine: what its vCPUs share.
 
 use super::hosting::Hosting;
+use super::memory::Slowdown;
 use super::spec::LockPreemption;
 use super::state::VcpuState;
 use crate::counters::Counters;
@@ -36,6 +37,8 @@ pub(crate) struct Vm {
     /// By number of the guest's spinlock.
     pub preemption: RefCell<Vec<LockPreemption>>,
     pub hosting: Rc<Hosting>,
+    /// What distance from its memory does to it.
+    pub slowdown: Option<Slowdown>,
 }
 
 impl Vm {

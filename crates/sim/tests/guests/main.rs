@@ -2,6 +2,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod memory;
 mod mixes;
 
 use common::{MS, cpus, hog, machine, preset, script, task};
@@ -27,6 +28,7 @@ pub fn guest(name: &str, vcpus: usize, spinlock: &str, workload: Workload) -> Gu
         workload,
         pin: Vec::new(),
         background: false,
+        memory: None,
     }
 }
 

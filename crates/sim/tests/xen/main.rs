@@ -10,7 +10,7 @@ use contend_sched::xen::contract::{DomParams, Tunables};
 use contend_sched::xen::features::{Scheduler, XenFeatures};
 use contend_sched::xen::mask::CpuMask;
 use contend_sched::xen::units::VcpuAffinity;
-use contend_sim::guest::GuestSpec;
+use contend_sim::guest::{GuestSpec, Memory};
 use contend_sim::host::{Limits, Outcome, RunResult};
 use contend_sim::program::{Cx, ObjectKind, Op, Program, Workload};
 use contend_sim::xen::{Change, Content, DomainSetup, PoolSetup, Sinks, What, XenSetup, simulate};
@@ -54,6 +54,7 @@ fn kernel(dom: u16, vcpus: usize, workload: Workload) -> DomainSetup {
         workload,
         pin: Vec::new(),
         background: false,
+        memory: None,
     };
     let content = Content::Kernel(Box::new(spec));
     DomainSetup { dom, params: DomParams::default(), pool: 0, affinity: vec![EVERYWHERE; vcpus], content }
@@ -167,5 +168,28 @@ fn programs_that_end_end_the_run() {
         let r = run(setup("2c", scheduler, vec![programs(1, 4, finite)], 1_000 * MS));
         assert_eq!(r.outcome, Outcome::Finished, "{scheduler:?}: {}", r.outcome.detail());
         assert!((8 * MS..14 * MS).contains(&r.virtual_ns), "{scheduler:?}: {}", r.virtual_ns);
+    }
+}
+
+#[test]
+fn what_is_left_of_a_stretch_goes_on_at_the_speed_of_the_node_that_a_vcpu_moves_to() {
+    for scheduler in ALL {
+        let mut w = Workload::default();
+        w.task(hog("hog", 50 * MS));
+        let mut domain = kernel(1, 1, w);
+        let Content::Kernel(spec) = &mut domain.content else { unreachable!("a kernel was asked for") };
+        spec.memory = Some(Memory { node: 0, stall_pct: 50 });
+        let (near, far) = (CpuMask::only(CpuId(0)), CpuMask::only(CpuId(1)));
+        domain.affinity = vec![affinity(near, near)];
+        let mut s = setup("2n1c", scheduler, vec![domain], 1_000 * MS);
+        let m = s.machine.costs.memory.clone();
+        s.timeline.push(Change { at: 20 * MS, what: What::Affinity(0, 0, affinity(far, far)) });
+        let r = run(s);
+        assert_eq!(r.outcome, Outcome::Finished, "{scheduler:?}: {}", r.outcome.detail());
+        // 20 ms near its memory, and the rest half as much longer as the latency is.
+        let factor = 1.0 + 0.5 * (m.remote[0].value as f64 / m.local.value as f64 - 1.0);
+        let all = r.guests[0].vcpus[0].ledger[Account::User as usize] as f64;
+        let right = (20.0 + 30.0 * factor) * MS as f64;
+        assert!((all - right).abs() < 0.2 * MS as f64, "{scheduler:?}: {all}, not {right}");
     }
 }
