@@ -29,6 +29,54 @@ pub struct Encoded {
     pub words: Words,
 }
 
+/// What a field of an event holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Field {
+    /// A number: a duration, a credit, a pCPU, a run queue, ...
+    Number(i128),
+    /// Whether.
+    Flag(bool),
+    /// A vCPU.
+    Vcpu(VcpuId),
+    /// No such thing.
+    None,
+}
+
+macro_rules! into_field {
+    ($($type:ty),*) => {$(
+        impl From<$type> for Field {
+            fn from(number: $type) -> Self {
+                Self::Number(number.into())
+            }
+        }
+    )*};
+}
+into_field!(u8, u16, u32, i32, u64);
+
+impl From<bool> for Field {
+    fn from(flag: bool) -> Self {
+        Self::Flag(flag)
+    }
+}
+
+impl From<VcpuId> for Field {
+    fn from(vcpu: VcpuId) -> Self {
+        Self::Vcpu(vcpu)
+    }
+}
+
+impl From<CpuId> for Field {
+    fn from(cpu: CpuId) -> Self {
+        cpu.0.into()
+    }
+}
+
+impl<T: Into<Self>> From<Option<T>> for Field {
+    fn from(value: Option<T>) -> Self {
+        value.map_or(Self::None, Into::into)
+    }
+}
+
 /// Bytes of a record.
 struct Get<'a>(&'a [u8]);
 
@@ -304,6 +352,14 @@ macro_rules! layouts {
             Encoded { id, words }
         }
 
+        /// Gives the fields of an event by name, but for run-state changes and events that are kept as they stand.
+        fn known_fields(event: &XenEvent, give: &mut dyn FnMut(&'static str, Field)) {
+            match *event {
+                $(XenEvent::$event { $($field),* } => { $(give(stringify!($field), $field.into());)* })*
+                XenEvent::Runstate { .. } | XenEvent::Other { .. } => {}
+            }
+        }
+
         /// Ids in the table, ascending or not.
         const IDS: &[u32] = &[$($id),*];
     };
@@ -394,6 +450,24 @@ pub(super) fn decode_bytes(id: u32, bytes: &[u8]) -> Decoded {
 /// The record of an event; padding is 0.
 pub fn encode(event: &XenEvent) -> Encoded {
     encode_padded(event, 0)
+}
+
+/// Gives the fields of an event by name: run states by their numbers, words of an unknown event as `word0` and so on, after
+/// its `id`.
+pub fn fields(event: &XenEvent, mut give: impl FnMut(&'static str, Field)) {
+    const WORDS: [&str; Words::MAX] = ["word0", "word1", "word2", "word3", "word4", "word5", "word6"];
+    match *event {
+        XenEvent::Runstate { vcpu, old, new } => {
+            give("vcpu", vcpu.into());
+            give("old", (old as u8).into());
+            give("new", (new as u8).into());
+        }
+        XenEvent::Other { id, words } => {
+            give("id", id.into());
+            words.as_slice().iter().zip(WORDS).for_each(|(word, name)| give(name, (*word).into()));
+        }
+        _ => known_fields(event, &mut give),
+    }
 }
 
 /// Whether the table has this number: such a record that is [`XenEvent::Other`] has an unknown layout.

@@ -24,6 +24,7 @@ mod order;
 mod reader;
 pub mod record;
 mod report;
+pub mod summary;
 mod writer;
 
 pub use contend_sched::xen::event::{RunState, VcpuId, Words, XenEvent, XenSink};
@@ -32,4 +33,5 @@ pub(crate) use reader::is_xentrace;
 pub use reader::{Reader, open};
 pub use record::{Clock, Record};
 pub use report::{Backwards, Damage, XenReadReport};
+pub use summary::{PcpuSummary, Summarizer, Summary, VcpuSummary};
 pub use writer::Writer;
