@@ -21,6 +21,7 @@ from contend.bench import command as bench_command
 from contend.progress import RunProgress
 from contend.study import command as study_command
 from contend.study.command import Interrupted
+from contend.xen import command as xen_command
 
 EXIT_OK = 0
 EXIT_INPUT = 2
@@ -242,6 +243,7 @@ cli.add_command(study_command.reproduce)
 cli.add_command(study_command.fit)
 cli.add_command(probing.command)
 cli.add_command(bench_command.bench)
+cli.add_command(xen_command.xen)
 
 
 @cli.command("list")

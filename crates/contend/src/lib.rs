@@ -22,6 +22,7 @@ pub mod run;
 pub mod scenario;
 mod table;
 pub mod trace;
+pub mod xen_trace;
 
 pub use contend_machine::{Machine, MachineError};
 pub use contend_sched::features::Preset;

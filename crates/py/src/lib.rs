@@ -2,6 +2,8 @@
 //!
 //! A run holds no GIL: it takes it back some times a second, to report progress and to look for Ctrl-C.
 
+mod xen;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -280,5 +282,6 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(bench_locks, m)?)?;
     m.add_function(wrap_pyfunction!(bench_native, m)?)?;
     m.add_function(wrap_pyfunction!(bench_simulated, m)?)?;
-    m.add_function(wrap_pyfunction!(bench_bare, m)?)
+    m.add_function(wrap_pyfunction!(bench_bare, m)?)?;
+    xen::register(m)
 }

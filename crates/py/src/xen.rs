@@ -1,0 +1,75 @@
+//! Binary traces of Xen.
+
+use std::path::PathBuf;
+use std::sync::Mutex;
+
+use contend::xen_trace::{self, XenTraceError};
+use pyo3::exceptions::PyKeyboardInterrupt;
+use pyo3::prelude::*;
+
+use super::ContendError;
+
+/// Runs `work` without the GIL. It asks now and then whether to go on, which Ctrl-C denies.
+fn interruptible<T: Send>(
+    py: Python<'_>,
+    work: impl FnOnce(&mut dyn FnMut() -> bool) -> Result<T, XenTraceError> + Send,
+) -> PyResult<T> {
+    let mut stopped = None;
+    let mut look = || {
+        stopped = Python::attach(|py| py.check_signals()).err();
+        stopped.is_none()
+    };
+    let result = py.detach(|| work(&mut look));
+    if let Some(e) = stopped {
+        return Err(e);
+    }
+    py.check_signals()?;
+    result.map_err(error)
+}
+
+fn error(e: XenTraceError) -> PyErr {
+    match e {
+        XenTraceError::Interrupted => PyKeyboardInterrupt::new_err(()),
+        e => ContendError::new_err(e.to_string()),
+    }
+}
+
+/// The summary of a binary trace of Xen whose TSC runs at `cpu_hz`, as one JSON object.
+#[pyfunction]
+fn xen_trace_summary(py: Python<'_>, path: PathBuf, cpu_hz: u64) -> PyResult<String> {
+    Ok(interruptible(py, |go_on| xen_trace::summary(&path, cpu_hz, go_on))?.to_string())
+}
+
+/// Writes the records of a binary trace of Xen again, in the order of time; what reading met, as one JSON object.
+#[pyfunction]
+fn xen_trace_rewrite(py: Python<'_>, path: PathBuf, out: PathBuf) -> PyResult<String> {
+    Ok(interruptible(py, |go_on| xen_trace::rewrite(&path, &out, go_on))?.to_string())
+}
+
+/// The records of a binary trace of Xen in the order of time, as lines of text or JSON.
+#[pyclass(frozen, module = "contend._core")]
+struct XenTraceDump(Mutex<xen_trace::Dump>);
+
+#[pymethods]
+impl XenTraceDump {
+    #[new]
+    #[pyo3(signature = (path, cpu_hz, json=false))]
+    fn new(path: PathBuf, cpu_hz: u64, json: bool) -> PyResult<Self> {
+        Ok(Self(Mutex::new(xen_trace::Dump::open(&path, cpu_hz, json).map_err(error)?)))
+    }
+    /// Some more lines; "" at the end.
+    fn part(&self, py: Python<'_>) -> PyResult<String> {
+        py.detach(|| self.0.lock().expect("no panic while it was held").part()).map_err(error)
+    }
+    /// What reading has met, as one JSON object.
+    fn reading(&self) -> String {
+        self.0.lock().expect("no panic while it was held").reading().to_string()
+    }
+}
+
+/// Adds what is here to the module.
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_class::<XenTraceDump>()?;
+    m.add_function(wrap_pyfunction!(xen_trace_summary, m)?)?;
+    m.add_function(wrap_pyfunction!(xen_trace_rewrite, m)?)
+}
