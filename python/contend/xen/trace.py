@@ -10,7 +10,8 @@ from typing import Any
 
 import click
 
-from contend._core import ContendError, XenTraceDump, xen_trace_rewrite, xen_trace_summary
+from contend import _core
+from contend._core import ContendError
 from contend.study.command import EXIT_OK, Interrupted
 
 HZ = 2_400_000_000
@@ -21,20 +22,20 @@ UNITS = {"k": 10**3, "M": 10**6, "G": 10**9}
 
 def summary(path: str | PathLike[str], cpu_hz: int = HZ) -> dict[str, Any]:
     """What a trace says in all (docs/xentrace.md). `cpu_hz`: ticks of its time stamps a second."""
-    said: dict[str, Any] = json.loads(xen_trace_summary(path, cpu_hz))
+    said: dict[str, Any] = json.loads(_core.xen_trace_summary(path, cpu_hz))
     return said
 
 
 def records(path: str | PathLike[str], cpu_hz: int = HZ) -> Iterator[dict[str, Any]]:
     """Every record in the order of time: ns since the first, tsc, the pCPU it is on, event, and the event's fields."""
-    dump = XenTraceDump(path, cpu_hz, json=True)
+    dump = _core.XenTraceDump(path, cpu_hz, json=True)
     while part := dump.part():
         yield from map(json.loads, part.splitlines())
 
 
 def rewrite(path: str | PathLike[str], out: str | PathLike[str]) -> dict[str, Any]:
     """Write the records of a trace again, in the order of time and unpacked. What reading met."""
-    met: dict[str, Any] = json.loads(xen_trace_rewrite(path, out))
+    met: dict[str, Any] = json.loads(_core.xen_trace_rewrite(path, out))
     return met
 
 
@@ -84,7 +85,7 @@ def command(*, file: str, cpu_hz: int | None, dump: bool, vcpu: str | None, writ
 
 
 def _dump(file: str, cpu_hz: int, *, as_json: bool) -> None:
-    dump = XenTraceDump(file, cpu_hz, as_json)
+    dump = _core.XenTraceDump(file, cpu_hz, as_json)
     while part := dump.part():
         sys.stdout.write(part)
     notes = _notes(json.loads(dump.reading()))
