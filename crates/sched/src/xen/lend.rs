@@ -15,36 +15,41 @@ use std::cell::Cell;
 /// Most schedule locks that a pCPU holds at a time: its own, and two that a balancer tried.
 const HELD_MAX: usize = 4;
 
-#[derive(Clone, Copy, Default)]
-struct Held {
-    rqs: [u16; HELD_MAX],
-    n: usize,
-    /// 0: not held, 1: for reading, 2: for writing.
-    global: u8,
-}
+/// No schedule lock.
+const NONE: u16 = u16::MAX;
 
 /// What one call into a policy may touch.
 pub struct Cx<'a, P: SchedPlatform, L: XenPolicy> {
     xen: &'a Xen<P, L>,
     p: &'a P,
     pool: &'a Pool<P, L>,
-    held: Cell<Held>,
+    /// Schedule locks that the pCPU holds, in any order; [`NONE`] elsewhere. Asked at each access to a partition.
+    held: Cell<[u16; HELD_MAX]>,
+    /// The pool's lock: 0: not held, 1: for reading, 2: for writing.
+    global: Cell<u8>,
 }
 
 impl<'a, P: SchedPlatform, L: XenPolicy> Cx<'a, P, L> {
     pub(super) fn new(xen: &'a Xen<P, L>, p: &'a P, pool: usize) -> Self {
-        Cx { xen, p, pool: &xen.pools[pool], held: Cell::default() }
+        Cx { xen, p, pool: &xen.pools[pool], held: Cell::new([NONE; HELD_MAX]), global: Cell::new(0) }
     }
 
+    #[inline]
     fn holds(&self, rq: RqId) -> bool {
-        let held = self.held.get();
-        held.rqs[..held.n].contains(&rq.0)
+        // All at once, without branches.
+        self.held.get().iter().fold(false, |found, r| found | (*r == rq.0))
+    }
+    /// In the list of what is held, `from` becomes `to`.
+    fn note(&self, from: u16, to: u16) -> bool {
+        let mut held = self.held.get();
+        let slot = held.iter_mut().find(|r| **r == from);
+        let found = slot.is_some();
+        slot.into_iter().for_each(|r| *r = to);
+        self.held.set(held);
+        found
     }
     fn note_taken(&self, rq: RqId) {
-        let mut held = self.held.get();
-        held.rqs[held.n] = rq.0;
-        held.n += 1;
-        self.held.set(held);
+        assert!(self.note(NONE, rq.0), "no more than {HELD_MAX} schedule locks at a time");
         // SAFETY: the lock that guards the data has just been taken. This fetches its line for the critical section.
         unsafe { self.p.write(&self.pool.rqs[rq.index()].pol, |_| ()) };
     }
@@ -62,12 +67,9 @@ impl<'a, P: SchedPlatform, L: XenPolicy> Cx<'a, P, L> {
     }
     /// Release it.
     pub(super) fn release(&self, rq: RqId) {
-        let mut held = self.held.get();
-        let at = held.rqs[..held.n].iter().position(|r| *r == rq.0);
-        let Some(at) = at else { policy_error(format!("schedule lock {} released, but not held", rq.0)) };
-        held.n -= 1;
-        held.rqs[at] = held.rqs[held.n];
-        self.held.set(held);
+        if !self.note(rq.0, NONE) {
+            policy_error(format!("schedule lock {} released, but not held", rq.0));
+        }
         self.pool.rqs[rq.index()].lock.unlock(self.p);
     }
     /// Wait for the schedule lock of a vCPU.
@@ -96,14 +98,9 @@ impl<'a, P: SchedPlatform, L: XenPolicy> Cx<'a, P, L> {
         self.release(a);
     }
     fn nothing_held(&self, what: &str) {
-        if self.held.get().n > 0 {
+        if self.held.get() != [NONE; HELD_MAX] {
             policy_error(format!("{what} with a schedule lock held: a deadlock in waiting"));
         }
-    }
-    fn set_global(&self, to: u8) {
-        let mut held = self.held.get();
-        held.global = to;
-        self.held.set(held);
     }
 }
 
@@ -234,27 +231,27 @@ impl<P: SchedPlatform, L: XenPolicy> Lend<L> for Cx<'_, P, L> {
     fn lock_global(&self) {
         self.nothing_held("waiting for the pool's lock");
         self.pool.lock.lock(self.p);
-        self.set_global(2);
+        self.global.set(2);
     }
     fn unlock_global(&self) {
-        assert_eq!(self.held.get().global, 2, "the pool's lock is held for writing");
-        self.set_global(0);
+        assert_eq!(self.global.get(), 2, "the pool's lock is held for writing");
+        self.global.set(0);
         self.pool.lock.unlock(self.p);
     }
     fn try_read_global(&self) -> bool {
         let got = self.pool.lock.try_read(self.p);
         if got {
-            self.set_global(1);
+            self.global.set(1);
         }
         got
     }
     fn unlock_read_global(&self) {
-        assert_eq!(self.held.get().global, 1, "the pool's lock is held for reading");
-        self.set_global(0);
+        assert_eq!(self.global.get(), 1, "the pool's lock is held for reading");
+        self.global.set(0);
         self.pool.lock.unlock_read(self.p);
     }
     fn with_global<R>(&self, f: impl FnOnce(&mut L::Global) -> R) -> R {
-        match self.held.get().global {
+        match self.global.get() {
             0 => policy_error("the pool's state was asked for without its lock".into()),
             // SAFETY: the pool's lock is held: for writing by this pCPU alone; for reading by those who change nothing, and one
             // OS thread runs the simulation, so no two closures overlap. `f` as in `with_rq`.
