@@ -11,6 +11,7 @@ import shutil
 import struct
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import ROOT, Contend
@@ -214,6 +215,46 @@ def test_xenalyze_reads_what_is_written(tmp_path: Path) -> None:
         original, again = dumped(tool, raw), dumped(tool, out)
         assert len(original) > met["records"], name
         assert again == original, name
+
+
+def summed(tool: str, file: Path) -> dict[str, dict[str, tuple[int, float]]]:
+    """Of each vCPU: how many stays in a state, and ns in all, as xenalyze's summary says."""
+    done = subprocess.run(
+        [tool, "--cpu-hz=2.6G", "-s", str(file)], capture_output=True, text=True, timeout=120, check=True
+    )
+    vcpus: dict[str, dict[str, tuple[int, float]]] = {}
+    dom = stays = None
+    for line in done.stdout.splitlines():
+        if found := re.match(r"\|-- Domain (\d+) --\|", line):
+            dom, stays = found[1], None
+        elif found := re.match(r"-- v(\d+) --", line):
+            stays = vcpus.setdefault(f"d{dom}v{found[1]}", {})
+        elif stays is not None and (found := re.match(r"\s+(\w+):\s+(\d+)\s+[\d.]+s (\d+) ", line)):
+            stays[found[1]] = (int(found[2]), int(found[2]) * int(found[3]) / 2.6)
+    return vcpus
+
+
+def test_our_summary_says_what_xenalyzes_says(tmp_path: Path) -> None:
+    tool = xenalyze()
+    if tool is None:
+        pytest.skip("SKIPPED: xenalyze is not on this machine (Debian: apt-get install xen-utils-4.17)")
+    for name, raw in files(tmp_path):
+        theirs, said = summed(tool, raw), trace.summary(raw, HZ)
+        states: dict[str, list[dict[str, Any]]] = {}
+        for r in trace.records(raw, HZ):
+            if r["event"].startswith("runstate_"):
+                states.setdefault(r["vcpu"], []).append(r)
+        for v in (v for v in said["vcpus"] if not v["idle"]):
+            stays, changes = theirs[v["vcpu"]], states[v["vcpu"]]
+            where = f"{name} {v['vcpu']}: {stays}"
+            runs = [r["ns"] for r in changes if r.get("new", "running") == "running"]
+            # It counts from the first dispatch on, and not the last stay.
+            left_out = runs[0] + said["duration_ns"] - changes[-1]["ns"]
+            for state in ("running", "runnable", "blocked", "offline"):
+                more = v[f"{state}_ns"] - stays.get(state, (0, 0.0))[1]
+                assert -20_000 < more < left_out + 20_000, where
+            assert v["dispatches"] + v["continued"] - stays["running"][0] in (0, 1), where
+            assert v["wake_to_run_us"]["count"] - stays.get("wake", (0, 0.0))[0] in (0, 1), where
 
 
 def test_our_dump_says_what_xenalyze_says(tmp_path: Path) -> None:

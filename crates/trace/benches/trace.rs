@@ -125,3 +125,13 @@ fn write_xentrace(bencher: Bencher) {
         out.finish().unwrap()
     });
 }
+
+#[divan::bench(sample_count = 20)]
+fn sum_xentrace_up(bencher: Bencher) {
+    let records: Vec<_> = xen_records(xen_sample()).map(|r| r.expect("a record")).collect();
+    bencher.counter(ItemsCount::new(records.len())).bench(|| {
+        let mut all = xentrace::Summarizer::new(Clock::default());
+        records.iter().for_each(|record| all.add(record));
+        all.finish().duration_ns
+    });
+}
