@@ -11,7 +11,7 @@ use super::perf::Perf;
 use super::units::VcpuAffinity;
 use contend_machine::Topology;
 use contend_platform::{
-    CpuId, Interrupts, Ipi, Line, NEVER, Nanos, Ordering, Platform, SchedPlatform, TaskId, Time, Trap,
+    CpuId, Interrupts, Ipi, Line, NEVER, Nanos, Ordering, Platform, SchedPlatform, TaskId, Time, Trap, Work,
 };
 use std::cell::{Cell, RefCell, UnsafeCell};
 use std::rc::Rc;
@@ -21,12 +21,17 @@ pub struct Stage {
     now: Cell<Time>,
     cpu: Cell<CpuId>,
     deadlines: Vec<Cell<Time>>,
+    work: [Cell<u64>; Work::COUNT],
 }
 
 impl Stage {
     /// Move the clock alone: nobody hears of it.
     pub fn set_now(&self, now: Time) {
         self.now.set(now);
+    }
+    /// Work of a kind that has been charged.
+    pub fn charged(&self, work: Work) -> u64 {
+        self.work[work as usize].get()
     }
 }
 
@@ -76,6 +81,10 @@ impl Platform for Stage {
         w.replace(w.get() & bits)
     }
     fn fence(&self, _: Ordering) {}
+    fn charge(&self, work: Work, n: u64) {
+        let sum = &self.work[work as usize];
+        sum.set(sum.get() + n);
+    }
     fn wait_until<const N: usize>(
         &self,
         words: [&Cell<u64>; N],
@@ -208,6 +217,7 @@ impl<L: XenPolicy> World<L> {
             now: Cell::new(0),
             cpu: Cell::new(CpuId(0)),
             deadlines: (0..n).map(|_| Cell::new(NEVER)).collect(),
+            work: std::array::from_fn(|_| Cell::new(0)),
         };
         let loads: Vec<Load> = doms.iter().flat_map(|d| d.vcpus.iter().map(|(load, _)| *load)).collect();
         let specs = doms.iter().enumerate().map(|(i, d)| DomainSpec {
