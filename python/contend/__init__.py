@@ -28,6 +28,7 @@ from contend.run import (
     list_presets,
     list_studies,
     list_workloads,
+    list_xen,
     run,
 )
 
@@ -56,6 +57,7 @@ __all__ = [
     "list_presets",
     "list_studies",
     "list_workloads",
+    "list_xen",
     "load",
     "probe",
     "reproduce",

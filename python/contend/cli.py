@@ -38,7 +38,7 @@ EXIT_BY_OUTCOME = {
 EXIT_INTERRUPTED = 130
 EXIT_PIPE = 141
 
-LISTABLE = ["machines", "workloads", "policies", "features", "presets", "costs", "kvm", "counters", "studies"]
+LISTABLE = ["machines", "workloads", "policies", "features", "presets", "costs", "kvm", "xen", "counters", "studies"]
 SHELLS = ["bash", "zsh", "fish"]
 
 
@@ -150,7 +150,7 @@ def replay_command(
     metavar="KEY=VALUE",
     multiple=True,
     callback=lambda _ctx, _param, given: tuple(key_value(g) for g in given),
-    help="A feature, machine.COST, workload.KEY, kvm.KEY or guest.KEY. May be repeated; `contend list features`.",
+    help="A feature, machine.COST, or {workload,kvm,xen,guest}.KEY. May be repeated; `contend list features`.",
 )
 @click.option(
     "--seed", metavar="N", callback=lambda _ctx, _param, text: seed_number(text), help="Seed of all random choices."
@@ -248,11 +248,11 @@ cli.add_command(xen_command.xen)
 
 @cli.command("list")
 @click.argument("what", type=click.Choice(LISTABLE))
-@click.option("--policy", "-p", metavar="P", help="For features: show their values in this preset.")
+@click.option("--policy", "-p", metavar="P", help="For features and xen: show their values in this preset.")
 @click.option("--machine", "-m", metavar="M", shell_complete=completing("machines"), help="For costs: whose.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON array of objects.")
 def list_(*, what: str, policy: str | None, machine: str | None, as_json: bool) -> int:
-    """What there is: machines, workloads, policies, features, presets, a machine's costs, KVM, or studies."""
+    """What there is: machines, workloads, policies, features, presets, a machine's costs, KVM, Xen, or studies."""
     if what == "studies":
         from contend.run import list_studies
 
@@ -281,6 +281,8 @@ def list_(*, what: str, policy: str | None, machine: str | None, as_json: bool) 
                 for k in w["keys"]
             ]
             out.print(text.table("", columns, rows))
+    elif what == "xen":
+        _show_xen(items)
     elif what in ("features", "kvm", "counters"):
         _show_switches(what, items)
     elif what == "costs":
@@ -320,6 +322,24 @@ def _show_switches(what: str, items: list[dict[str, str]]) -> None:
     text.console().print(text.table("", columns, rows))
     if what == "kvm":
         click.echo("To change one: contend run ... --set kvm.FEATURE=VALUE.")
+
+
+def _show_xen(items: list[dict[str, Any]]) -> None:
+    from contend import text
+
+    presets = list(items[0]["presets"])
+    columns = [("patch", "right"), ("switch", "left"), *((p, "left") for p in presets), ("what it is", "fold"),
+               ("values", "fold")]  # fmt: skip
+    rows = [
+        ["" if f["patch"] is None else str(f["patch"]), f["name"], *(f["presets"][p] for p in presets), f["doc"],
+         f["values"]]
+        for f in items
+    ]  # fmt: skip
+    text.console().print(text.table("", columns, rows))
+    click.echo(
+        "To change one: contend run ... --set xen.SWITCH=VALUE. All patches: --set xen.patches=1-7; a preset: "
+        "--set xen.preset=patched; the scheduler: --set xen.scheduler=credit. Counters: contend list counters."
+    )
 
 
 @cli.command()

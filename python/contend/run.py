@@ -110,8 +110,13 @@ def list_kvm() -> list[dict[str, Any]]:
     return _list("kvm")
 
 
+def list_xen(preset: str | None = None) -> list[dict[str, Any]]:
+    """Xen's switches (`set={"xen.NAME": ...}`), the 24 patches with their numbers, with their values in a preset."""
+    return _list("xen", preset)
+
+
 def list_counters() -> list[dict[str, Any]]:
-    """What is counted of virtual machines: KVM's counters, and the reasons of exits."""
+    """What is counted of virtual machines: KVM's counters, the reasons of exits, and Xen's performance counters."""
     return _list("counters")
 
 

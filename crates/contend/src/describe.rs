@@ -3,6 +3,8 @@
 use contend_machine::{Arity, Machine};
 use contend_sched::features::{PolicyKind, Preset};
 use contend_sched::switches::FeatureInfo;
+use contend_sched::xen::features::XenFeatures;
+use contend_sched::xen::perf::Perf;
 use contend_sim::kvm::{Exit, Kvm, KvmFeatures};
 use serde_json::{Value, json};
 
@@ -14,7 +16,8 @@ use crate::scenario::POLICY_DEFAULT;
 const MACHINE_DEFAULT: &str = "1n1l8c2t";
 
 /// What can be listed.
-pub const WHAT: &[&str] = &["machines", "workloads", "policies", "features", "presets", "costs", "kvm", "counters"];
+pub const WHAT: &[&str] =
+    &["machines", "workloads", "policies", "features", "presets", "costs", "kvm", "xen", "counters"];
 
 /// The list of `what` (one of [`WHAT`]): an array of objects that have a `name` and a `doc`. Features have the values
 /// of the preset `of`; costs are those of the machine `of`.
@@ -29,6 +32,7 @@ pub fn list(what: &str, of: Option<&str>) -> Result<Value, ScenarioError> {
         "presets" => Preset::all().iter().map(preset).collect(),
         "features" => features(of.unwrap_or(POLICY_DEFAULT))?,
         "kvm" => switches(KvmFeatures::default().list()),
+        "xen" => xen(of.unwrap_or("base"))?,
         "counters" => counters(),
         "costs" => costs(of.unwrap_or(MACHINE_DEFAULT))?,
         other => {
@@ -113,11 +117,35 @@ fn switches(list: Vec<FeatureInfo>) -> Value {
     list.into_iter().map(one).collect()
 }
 
-/// What is counted of virtual machines: KVM's counters, and why vCPUs leave guest mode.
+/// Xen's switches as they are in a preset, the patches with their numbers, and each with its values in all presets.
+fn xen(preset: &str) -> Result<Value, ScenarioError> {
+    let Some(features) = XenFeatures::preset(preset) else {
+        let right = format!("one of {}", XenFeatures::PRESETS.join(", "));
+        let at = At { file: "--policy".into(), line: 0, key: String::new() };
+        return Err(ScenarioError::Value { at, found: format!("\"{preset}\""), right });
+    };
+    let patches = features.patches();
+    let all: Vec<_> = XenFeatures::PRESETS
+        .iter()
+        .map(|name| (*name, XenFeatures::preset(name).expect("a preset's own name").list()))
+        .collect();
+    let one = |(i, f): (usize, FeatureInfo)| {
+        let patch = patches.iter().find(|(_, p)| p.key == f.key).map(|(n, _)| *n);
+        let presets: serde_json::Map<String, Value> =
+            all.iter().map(|(name, list)| ((*name).to_string(), list[i].value.as_str().into())).collect();
+        json!({
+            "name": f.key, "doc": f.doc, "values": f.values, "value": f.value, "patch": patch, "presets": presets,
+        })
+    };
+    Ok(features.list().into_iter().enumerate().map(one).collect())
+}
+
+/// What is counted of virtual machines: KVM's counters, why vCPUs leave guest mode, and Xen's performance counters.
 fn counters() -> Value {
     let kvm = Kvm::ALL.iter().map(|k| json!({ "name": k.name(), "doc": k.describe(), "of": "kvm" }));
     let exits = Exit::ALL.iter().map(|e| json!({ "name": e.name(), "doc": e.describe(), "of": "exits" }));
-    kvm.chain(exits).collect()
+    let xen = Perf::ALL.iter().map(|p| json!({ "name": p.name(), "doc": p.describe(), "of": "xen" }));
+    kvm.chain(exits).chain(xen).collect()
 }
 
 #[cfg(test)]

@@ -101,6 +101,16 @@ pub enum ScenarioError {
         /// What should.
         right: String,
     },
+    /// A command of a timeline.
+    #[error("{at}: `xl {command}`: {why}")]
+    Xl {
+        /// Where.
+        at: At,
+        /// The command.
+        command: String,
+        /// What `xl` or Xen would say.
+        why: String,
+    },
     /// No preset of this name.
     #[error("{at}: unknown policy \"{name}\"; {right}")]
     UnknownPolicy {

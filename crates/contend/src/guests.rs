@@ -3,6 +3,7 @@
 use contend_platform::Time;
 use contend_sim::guest::{GuestSpec, Guests};
 use contend_sim::program::Workload;
+use contend_sim::xen::{Content, DomainSetup};
 use contend_workload::WorkloadError;
 use contend_workload::recording::RecordingReport;
 
@@ -60,6 +61,47 @@ fn programs(
         return Err(guest.refused("threads with stacks", "programs: only hosts run threads with stacks"));
     }
     Ok(built)
+}
+
+/// The domains of a Xen host, from the machines that [`build`] made of its guests.
+pub(crate) fn domains(plan: &Plan, guests: Guests) -> Result<Vec<DomainSetup>, ScenarioError> {
+    let xen = plan.xen.as_ref().expect("the host is Xen's");
+    let mut domains = Vec::new();
+    for (of, mut spec) in std::iter::zip(&xen.domains, guests.specs) {
+        let guest = &plan.guests[of.guest];
+        let domain = guest.domain.as_ref().expect("guests of a Xen host are domains");
+        let content = if domain.kernel {
+            Content::Kernel(Box::new(spec))
+        } else {
+            let workload = std::mem::take(&mut spec.workload);
+            check_bare(guest, &workload)?;
+            let programs = workload.tasks.into_iter().map(|t| t.program).collect();
+            Content::Programs { name: spec.name, programs, background: spec.background }
+        };
+        let affinity = domain.affinity.clone();
+        domains.push(DomainSetup { dom: of.dom, params: domain.params, pool: domain.pool, affinity, content });
+    }
+    Ok(domains)
+}
+
+/// Can the tasks run in vCPUs without a kernel?
+fn check_bare(guest: &GuestPlan, workload: &Workload) -> Result<(), ScenarioError> {
+    let (tasks, vcpus) = (workload.tasks.len(), guest.vcpus());
+    if tasks != vcpus {
+        let found = format!("{tasks} tasks with kernel = false");
+        return Err(guest.refused(&found, &format!("{vcpus} tasks, one for each vCPU")));
+    }
+    if let Some(object) = workload.objects.first() {
+        let found = format!("{} (\"{}\") with kernel = false", guest.workload.kind(), object.name);
+        let right =
+            "tasks that compute, sleep, yield and exit, such as hogs or periodic: what they wait at is a kernel's";
+        return Err(guest.refused(&found, right));
+    }
+    if workload.tasks.iter().any(|t| t.nice != 0 || t.affinity.is_some()) {
+        let right = "without nice and pin: cpus says where vCPUs run, weight how much";
+        return Err(guest.refused("tasks with nice or pin, and kernel = false", right));
+    }
+    Ok(())
 }
 
 /// Host and guests end together, as the parts of a mix do: where some end by themselves, the run ends with those, and the

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use contend_sim::host::{EventSink, Limits, Outcome, Setup, Status, simulate};
+use contend_sim::xen::{self, PoolSetup, Sinks, XenSetup};
 use contend_workload::recording::RecordingReport;
 
 use crate::error::RunError;
@@ -51,6 +52,7 @@ pub fn run(plan: &Plan, options: RunOptions<'_>) -> Result<Output, RunError> {
     if let Some(end) = guests::one_end(&mut workload, &mut guests) {
         limits.horizon = limits.horizon.min(end);
     }
+    let domains = plan.xen.as_ref().map(|_| guests::domains(plan, std::mem::take(&mut guests))).transpose()?;
     let inputs = inputs.into_inner();
 
     let mut trace = None;
@@ -61,21 +63,36 @@ pub fn run(plan: &Plan, options: RunOptions<'_>) -> Result<Output, RunError> {
         sink = Some(Box::new(writer));
         trace = Some((partial, path));
     }
-    let setup = Setup {
-        machine: plan.machine.clone(),
-        features: plan.features.clone(),
-        workload,
-        seed: plan.seed,
-        limits,
-        guests,
-    };
     let mut go_on = |_: Status| true;
     let progress = options.progress.unwrap_or(&mut go_on);
     let mut look = |mut status: Status| {
         status.horizon = status.horizon.filter(|h| *h < HORIZON_NS_MAX);
         progress(status)
     };
-    let result = quietly(|| simulate(plan.preset.policy, setup, sink, &mut look));
+    let machine = plan.machine.clone();
+    let result = match (&plan.xen, domains) {
+        (Some(host), Some(domains)) => {
+            let pools = host.pools.iter();
+            let pools = pools.map(|p| PoolSetup { name: p.name.clone(), cpus: p.cpus, tunables: p.tunables }).collect();
+            let setup = XenSetup {
+                machine,
+                scheduler: host.scheduler,
+                features: host.features.clone(),
+                pools,
+                domains,
+                timeline: host.changes(),
+                seed: plan.seed,
+                limits,
+            };
+            let sinks = Sinks { sched: sink, xen: None };
+            quietly(|| xen::simulate(setup, sinks, &mut look))
+        }
+        _ => {
+            let features = plan.features.clone();
+            let setup = Setup { machine, features, workload, seed: plan.seed, limits, guests };
+            quietly(|| simulate(plan.preset.policy, setup, sink, &mut look))
+        }
+    };
     let result = match (result, &trace) {
         (Ok(result), _) => result,
         (Err(e), Some((_, path))) => return Err(write_error(path, &e)),

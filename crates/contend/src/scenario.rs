@@ -18,11 +18,12 @@
 //!
 //! A [`Scenario`] is what a file says plus the command line's overrides; [`Scenario::plan`] checks it and looks
 //! everything up. rt-app files and recordings stand for scenarios of their own ([`Scenario::from_path`]). Virtual
-//! machines are tables `[[guest]]` ([`guest`]).
+//! machines are tables `[[guest]]` ([`guest`]); a table `[xen]` makes them domains of a Xen host ([`xen`]).
 
 pub mod guest;
 mod resolved;
 mod source;
+pub mod xen;
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -39,6 +40,7 @@ use crate::error::{At, ScenarioError};
 use crate::names::did_you_mean;
 use guest::{GuestPlan, GuestTable};
 use source::Source;
+use xen::{AtTable, XenPlan, XenTable};
 
 type Result<T> = std::result::Result<T, ScenarioError>;
 
@@ -71,7 +73,8 @@ pub struct Scenario {
     /// Paths inside the scenario are relative to this.
     base: PathBuf,
     machine: Option<Given<String>>,
-    policy: Given<String>,
+    /// The default if none is given.
+    policy: Option<Given<String>>,
     seed: u64,
     horizon_ns: Option<u64>,
     warmup_ns: u64,
@@ -79,6 +82,8 @@ pub struct Scenario {
     set: BTreeMap<String, Given<String>>,
     guests: Vec<GuestTable>,
     workload: Option<WorkloadSpec>,
+    xen: Option<XenTable>,
+    timeline: Vec<AtTable>,
 }
 
 /// A scenario with everything looked up: ready to run.
@@ -110,6 +115,8 @@ pub struct Plan {
     pub guests: Vec<GuestPlan>,
     /// The hypervisor's switches.
     pub kvm: KvmFeatures,
+    /// The host is Xen's: policy and features above are nobody's, and guests are domains.
+    pub xen: Option<XenPlan>,
     base: PathBuf,
 }
 
@@ -124,12 +131,11 @@ pub struct Input {
 
 impl Scenario {
     fn empty(file: &str, base: &Path) -> Self {
-        let at = At { file: "the default".into(), line: 0, key: "policy".into() };
         Scenario {
             file: file.into(),
             base: base.into(),
             machine: None,
-            policy: Given { at, value: POLICY_DEFAULT.into() },
+            policy: None,
             seed: SEED_DEFAULT,
             horizon_ns: None,
             warmup_ns: 0,
@@ -137,6 +143,8 @@ impl Scenario {
             set: BTreeMap::new(),
             guests: Vec::new(),
             workload: None,
+            xen: None,
+            timeline: Vec::new(),
         }
     }
 
@@ -234,7 +242,7 @@ impl Scenario {
     /// Run under another preset.
     pub fn set_policy(&mut self, name: &str) {
         let at = At { file: "--policy".into(), line: 0, key: String::new() };
-        self.policy = Given { at, value: name.into() };
+        self.policy = Some(Given { at, value: name.into() });
     }
 
     /// Another seed.
@@ -262,7 +270,7 @@ impl Scenario {
         Ok(())
     }
 
-    /// `--set KEY=VALUE`: a feature, `machine.COST`, `workload.KEY`, `kvm.KEY`, or `guest.KEY`: a key of every table
+    /// `--set KEY=VALUE`: a feature, `machine.COST`, `workload.KEY`, `kvm.KEY`, `xen.KEY`, or `guest.KEY`: a key of every table
     /// `[[guest]]` (`vcpus`, `workload.KEY`...) or a feature of every guest's kernel.
     ///
     /// # Errors
@@ -300,7 +308,9 @@ impl Scenario {
             let right = "write machine = \"...\", or give --machine; `contend list machines` lists them".into();
             return Err(ScenarioError::MissingKey { at, right });
         };
-        if self.workload.is_none() && self.guests.is_empty() {
+        if self.xen.is_some() {
+            self.check_of_xen()?;
+        } else if self.workload.is_none() && self.guests.is_empty() {
             let at = At { file: self.file.clone(), line: 0, key: "workload".into() };
             let right = "write a table [workload] with kind = \"...\"; `contend list workloads` lists them".into();
             return Err(ScenarioError::MissingKey { at, right });
@@ -322,7 +332,10 @@ impl Scenario {
             e => ScenarioError::Machine { at: set_at(&machine.at), source: Box::new(e) },
         })?;
 
-        let preset = preset(&self.policy)?;
+        let preset = match &self.policy {
+            Some(given) => preset(given)?,
+            None => Preset::find(POLICY_DEFAULT).expect("it ships"),
+        };
         let mut features = preset.features.clone();
         let mut changed = machine_base.clone();
         let mut machine_set = BTreeMap::new();
@@ -336,9 +349,16 @@ impl Scenario {
                 machine_set.insert(cost.to_string(), given.value.clone());
             } else if (key.starts_with("kvm.") || key.starts_with("guest.")) && self.guests.is_empty() {
                 return Err(no_guests(At { key: key.clone(), ..given.at.clone() }, &given.value));
-            } else if let Some(switch) = key.strip_prefix("kvm.") {
+            } else if let Some(switch) = key.strip_prefix("kvm.").filter(|_| self.xen.is_none()) {
                 kvm.set(switch, &given.value).map_err(|e| guest::prefixed(e, "kvm", &given.at))?;
-            } else if !key.starts_with("guest.") {
+            } else if self.xen.is_some() && !key.starts_with("xen.") && !key.starts_with("guest.") {
+                let at = At { key: key.clone(), ..given.at.clone() };
+                let right =
+                    "left out: a feature of Linux as the host, and the host is Xen; guest.KEY is a feature of its \
+                             guests, xen.KEY a switch of Xen"
+                        .into();
+                return Err(ScenarioError::Value { at, found: given.value.clone(), right });
+            } else if !key.starts_with("guest.") && !key.starts_with("xen.") {
                 features
                     .set(key, &given.value)
                     .map_err(|e| ScenarioError::Feature { at: set_at(&given.at), source: Box::new(e) })?;
@@ -350,7 +370,10 @@ impl Scenario {
             let at = at.map_or(At { file: self.file.clone(), line: 0, key: String::new() }, set_at);
             ScenarioError::Feature { at, source: Box::new(source) }
         })?;
-        let guests = guest::plan(self, changed.hz)?;
+        let topo = &changed.topology;
+        let host = xen::host(self, topo, machine)?;
+        let guests = guest::plan(self, changed.hz, host.as_ref().map(|x| (x, topo)))?;
+        let xen = host.map(|x| x.finish(self, topo, &guests)).transpose()?;
         Ok(Plan {
             file: self.file.clone(),
             machine_base,
@@ -365,8 +388,33 @@ impl Scenario {
             workload: self.workload.clone(),
             guests,
             kvm,
+            xen,
             base: self.base.clone(),
         })
+    }
+}
+
+impl Scenario {
+    /// A Xen host runs domains, and nothing beside them.
+    fn check_of_xen(&self) -> Result<()> {
+        let refuse = |at: At, found: &str, right: &str| {
+            Err(ScenarioError::Value { at, found: found.into(), right: right.into() })
+        };
+        if let Some(policy) = &self.policy {
+            let right = "left out: the host is Xen, its scheduler is xen.scheduler; a guest's kernel is its own policy";
+            return refuse(policy.at.clone(), &format!("\"{}\"", policy.value), right);
+        }
+        if let Some(workload) = &self.workload {
+            let at = At { file: self.file.clone(), line: 0, key: "workload".into() };
+            let right = "left out: Xen runs nothing but domains; write it into a [[guest]], such as dom0";
+            return refuse(at, workload.kind(), right);
+        }
+        if self.guests.is_empty() {
+            let at = At { file: self.file.clone(), line: 0, key: "guest".into() };
+            let right = "write tables [[guest]]: a Xen host runs domains".into();
+            return Err(ScenarioError::MissingKey { at, right });
+        }
+        Ok(())
     }
 }
 

@@ -22,6 +22,8 @@ fn damaged_scenarios_never_panic() {
         include_str!("../../../scenarios/recorded-hackbench-88.toml"),
         include_str!("../../../scenarios/ping-pong-2cpu.toml"),
         include_str!("../../../scenarios/guests-2x.toml"),
+        include_str!("../../../scenarios/xen-weights.toml"),
+        include_str!("../../../scenarios/xen-soft-affinity.toml"),
     ];
     let mut dice = Dice(0x2545_F491_4F6C_DD1D);
     let words = [
@@ -38,6 +40,8 @@ fn damaged_scenarios_never_panic() {
         "\n",
         "[set]",
         "[[guest]]",
+        "[xen]",
+        "[[at]]",
         "kind",
         "é",
         "\0",

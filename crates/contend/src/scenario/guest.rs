@@ -16,7 +16,8 @@
 //! ```
 //!
 //! `guest.KEY` in `[set]` is a feature of every guest's kernel and stronger than the guest's own `set`; on the command
-//! line it may be a key of these tables as well (`guest.vcpus`, `guest.workload.clients`).
+//! line it may be a key of these tables as well (`guest.vcpus`, `guest.workload.clients`). On a Xen host a guest is a domain,
+//! and has more keys ([`super::xen`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,6 +32,8 @@ use toml::de::DeValue;
 
 use super::resolved::{differ, plain};
 use super::source::{Source, found};
+use super::xen::domain::{self, DomainKeys};
+use super::xen::{GuestDomain, XenPlan};
 use super::{Given, POLICY_DEFAULT, Result, Scenario, preset, set_at, workload_error};
 use crate::error::{At, ScenarioError};
 use crate::names::did_you_mean;
@@ -45,7 +48,7 @@ const KEYS: &[&str] = &["name", "copies", "vcpus", "policy", "topology", "pin", 
 
 /// Is `guest.KEY` a key of the tables, not a feature of the guests' kernels?
 pub(super) fn is_key(key: &str) -> bool {
-    KEYS.contains(&key) || key.starts_with("workload.") || key.starts_with("set.")
+    KEYS.contains(&key) || domain::KEYS.contains(&key) || key.starts_with("workload.") || key.starts_with("set.")
 }
 
 /// Which physical CPUs vCPUs may run on.
@@ -85,13 +88,15 @@ pub(super) struct GuestTable {
     name: Given<String>,
     copies: Option<Given<u64>>,
     vcpus: Option<Given<u64>>,
-    policy: Given<String>,
+    policy: Option<Given<String>>,
     topology: Option<Given<String>>,
-    pin: Pin,
-    hz: Option<u32>,
+    pin: Option<Given<Pin>>,
+    hz: Option<Given<u32>>,
     background: bool,
     set: BTreeMap<String, Given<String>>,
     workload: Option<WorkloadSpec>,
+    /// Keys of domains.
+    pub domain: DomainKeys,
 }
 
 /// A guest with everything looked up.
@@ -117,6 +122,8 @@ pub struct GuestPlan {
     pub background: bool,
     /// What runs in it.
     pub workload: WorkloadSpec,
+    /// What it is on a Xen host.
+    pub domain: Option<GuestDomain>,
     at: At,
 }
 
@@ -137,11 +144,12 @@ impl GuestTable {
         let DeValue::Table(table) = value.get_ref() else {
             return source.wrong(value, &key_of(""), "a table with vcpus = N and [guest.workload]");
         };
-        let first = table.keys().filter(|k| !KEYS.contains(&k.get_ref().as_ref())).min_by_key(|k| k.span().start);
+        let known = || KEYS.iter().chain(domain::KEYS).copied();
+        let first = table.keys().filter(|k| !known().any(|n| n == k.get_ref().as_ref())).min_by_key(|k| k.span().start);
         if let Some(key) = first {
             let name = key.get_ref().as_ref();
-            let all = format!("keys of a guest are {}", KEYS.join(", "));
-            let right = did_you_mean(name, KEYS.iter().copied(), all);
+            let all = format!("keys of a guest are {}", known().collect::<Vec<_>>().join(", "));
+            let right = did_you_mean(name, known(), all);
             return Err(ScenarioError::UnknownKey { at: source.at(key, &key_of(name)), right });
         }
         let at = |key: &str| source.at(value, &key_of(key));
@@ -150,13 +158,14 @@ impl GuestTable {
             name: Given { at: at("name"), value: NAME_DEFAULT.into() },
             copies: None,
             vcpus: None,
-            policy: Given { at: at("policy"), value: POLICY_DEFAULT.into() },
+            policy: None,
             topology: None,
-            pin: Pin::None,
+            pin: None,
             hz: None,
             background: false,
             set: BTreeMap::new(),
             workload: None,
+            domain: DomainKeys::default(),
         };
         // In the order of the file: the first error is the topmost.
         let mut entries: Vec<_> = table.iter().collect();
@@ -183,6 +192,7 @@ impl GuestTable {
                     guest.put(name, i.as_str(), found(v.get_ref()), at)?;
                 }
                 ("background", DeValue::Boolean(b)) => guest.background = *b,
+                _ if guest.domain.read(source, name, v, &at)? => {}
                 _ => return source.wrong(v, &at.key, right_of(name)),
             }
         }
@@ -220,19 +230,21 @@ impl GuestTable {
             }
             "copies" => number(1, VCPUS_MAX).map(|n| self.copies = Some(count(n))),
             "vcpus" => number(1, VCPUS_MAX).map(|n| self.vcpus = Some(count(n))),
-            "pin" => Pin::parse(text).map(|pin| self.pin = pin),
-            "hz" => number(HZ_MIN.into(), HZ_MAX.into()).map(|n| self.hz = Some(n as u32)),
+            "pin" => Pin::parse(text).map(|value| self.pin = Some(Given { at: at.clone(), value })),
+            "hz" => {
+                number(HZ_MIN.into(), HZ_MAX.into()).map(|n| self.hz = Some(Given { at: at.clone(), value: n as u32 }))
+            }
             "background" => text.parse().ok().map(|b| self.background = b),
             // What a policy and a topology may be is looked at with everything else.
             "policy" => {
-                self.policy = word();
+                self.policy = Some(word());
                 Some(())
             }
             "topology" => {
                 self.topology = Some(word());
                 Some(())
             }
-            _ => unreachable!("the caller knows the keys"),
+            _ => self.domain.put(key, text, &at).then_some(()),
         };
         done.ok_or_else(|| ScenarioError::Value { at, found, right: right_of(key).into() })
     }
@@ -265,9 +277,15 @@ impl GuestTable {
     }
 
     /// Everything looked up; `all` are features of every guest's kernel.
-    fn plan(&self, all: &BTreeMap<&str, &Given<String>>, hz: u32) -> Result<GuestPlan> {
+    fn plan(&self, all: &BTreeMap<&str, &Given<String>>, hz: u32, xen: Option<OnXen<'_>>) -> Result<GuestPlan> {
+        if xen.is_some() {
+            self.check_of_xen()?;
+        }
         let (shape, topology) = self.topology()?;
-        let preset = preset(&self.policy)?;
+        let preset = match &self.policy {
+            Some(given) => preset(given)?,
+            None => Preset::find(POLICY_DEFAULT).expect("it ships"),
+        };
         let mut features = preset.features.clone();
         for (key, given) in &self.set {
             let refused = |e| ScenarioError::Feature { at: set_at(&given.at), source: Box::new(e) };
@@ -290,6 +308,8 @@ impl GuestTable {
                 .into();
             return Err(ScenarioError::MissingKey { at, right });
         };
+        let vcpus = topology.nr_cpus();
+        let domain = xen.map(|(xen, topo)| self.domain.plan(xen, topo, vcpus, &self.at)).transpose()?;
         Ok(GuestPlan {
             name: self.name.value.clone(),
             copies: self.copies.as_ref().map(|c| c.value),
@@ -297,23 +317,47 @@ impl GuestTable {
             topology,
             preset,
             features,
-            hz: self.hz.unwrap_or(hz),
-            pin: self.pin,
+            hz: self.hz.as_ref().map_or(hz, |hz| hz.value),
+            pin: self.pin.as_ref().map_or(Pin::None, |pin| pin.value),
             background: self.background,
             workload: workload.clone(),
+            domain,
             at: self.at.clone(),
         })
     }
+
+    /// What a domain cannot have.
+    fn check_of_xen(&self) -> Result<()> {
+        let refuse = |at: &At, found: String, right: &str| {
+            Err(ScenarioError::Value { at: at.clone(), found, right: right.into() })
+        };
+        if let Some(pin) = &self.pin {
+            let right = "left out: on a Xen host cpus says where vCPUs run, a list has one set for each";
+            return refuse(&pin.at, format!("\"{}\"", pin.value.name()), right);
+        }
+        if self.domain.kernel() {
+            return Ok(());
+        }
+        let right = "left out: kernel = false, and this is a guest kernel's";
+        let words = [&self.policy, &self.topology].into_iter().flatten();
+        if let Some(given) = words.chain(self.set.values()).next() {
+            return refuse(&given.at, given.value.clone(), right);
+        }
+        self.hz.as_ref().map_or(Ok(()), |hz| refuse(&hz.at, hz.value.to_string(), right))
+    }
 }
+
+/// A Xen host, and the topology of its machine.
+type OnXen<'a> = (&'a XenPlan, &'a Topology);
 
 /// Keys with a word as their value.
 fn is_word(key: &str) -> bool {
-    matches!(key, "name" | "policy" | "topology" | "pin")
+    matches!(key, "name" | "policy" | "topology" | "pin" | "cpus" | "cpus_soft" | "pool")
 }
 
 /// Keys with a number as their value.
 fn is_number(key: &str) -> bool {
-    matches!(key, "copies" | "vcpus" | "hz")
+    matches!(key, "copies" | "vcpus" | "hz") || domain::is_number(key)
 }
 
 /// What may stand behind a key.
@@ -326,7 +370,7 @@ fn right_of(key: &str) -> &'static str {
         "topology" => "a shape such as 2n1l4c2t, in quotes",
         "pin" => Pin::RIGHT,
         "hz" => "a whole number from 24 to 10000",
-        _ => "true or false",
+        _ => domain::right_of(key),
     }
 }
 
@@ -345,14 +389,14 @@ pub(super) fn prefixed(mut e: FeatureError, section: &str, given: &At) -> Scenar
 }
 
 /// All guests of a scenario, on a host with `hz` ticks a second.
-pub(super) fn plan(scenario: &Scenario, hz: u32) -> Result<Vec<GuestPlan>> {
+pub(super) fn plan(scenario: &Scenario, hz: u32, xen: Option<OnXen<'_>>) -> Result<Vec<GuestPlan>> {
     let all: BTreeMap<&str, &Given<String>> =
         scenario.set.iter().filter_map(|(key, given)| Some((key.strip_prefix("guest.")?, given))).collect();
     let mut names = BTreeSet::new();
     let mut vcpus = 0;
     let mut plans = Vec::new();
     for table in &scenario.guests {
-        let plan = table.plan(&all, hz)?;
+        let plan = table.plan(&all, hz, xen)?;
         vcpus += plan.vcpus() as u64 * plan.copies.unwrap_or(1);
         if vcpus > VCPUS_MAX {
             let given = table.copies.as_ref().or(table.vcpus.as_ref());
@@ -417,8 +461,13 @@ impl GuestPlan {
         ScenarioError::Value { at, found: found.into(), right: right.into() }
     }
 
+    /// Where a key of it would stand.
+    pub(super) fn key_at(&self, key: &str) -> At {
+        At { key: format!("{}.{key}", self.at.key), ..self.at.clone() }
+    }
+
     /// The table, all choices written out.
-    pub(super) fn to_toml(&self, workload: toml::Value) -> toml::Table {
+    pub(super) fn to_toml(&self, workload: toml::Value, xen: Option<&XenPlan>) -> toml::Table {
         let mut table = toml::Table::new();
         let mut put = |key: &str, value: toml::Value| table.insert(key.into(), value);
         put("name", self.name.as_str().into());
@@ -426,14 +475,19 @@ impl GuestPlan {
             put("copies", (n as i64).into());
         }
         put("vcpus", (self.vcpus() as i64).into());
-        put("policy", self.preset.name.into());
-        put("topology", self.shape.as_str().into());
-        put("pin", self.pin.name().into());
-        put("hz", i64::from(self.hz).into());
         put("background", self.background.into());
-        let set: toml::Table = self.features_set().into_iter().map(|(key, v)| (key.into(), plain(&v))).collect();
-        if !set.is_empty() {
-            put("set", toml::Value::Table(set));
+        if self.domain.as_ref().is_none_or(|d| d.kernel) {
+            put("policy", self.preset.name.into());
+            put("topology", self.shape.as_str().into());
+            put("hz", i64::from(self.hz).into());
+            let set: toml::Table = self.features_set().into_iter().map(|(key, v)| (key.into(), plain(&v))).collect();
+            if !set.is_empty() {
+                put("set", toml::Value::Table(set));
+            }
+        }
+        match (&self.domain, xen) {
+            (Some(domain), Some(xen)) => domain.put_toml(xen, &mut put),
+            _ => drop(put("pin", self.pin.name().into())),
         }
         put("workload", workload);
         table

@@ -6,6 +6,7 @@ use contend_sched::switches::FeatureInfo;
 use contend_sim::kvm::KvmFeatures;
 use contend_workload::WorkloadSpec;
 
+use super::guest::GuestPlan;
 use super::{Plan, STALL_NS_DEFAULT, quoted};
 
 /// The switches of which the value is not the one to start from.
@@ -38,12 +39,14 @@ impl Plan {
     pub fn resolved_toml(&self, inputs: &BTreeMap<String, String>) -> String {
         let mut text = format!(
             "# contend {}: everything that made this result. `contend run scenario.toml` makes it again.\n\
-             machine = \"machine.toml\" # {}\npolicy = {}\nseed = {}\n",
+             machine = \"machine.toml\" # {}\n",
             env!("CARGO_PKG_VERSION"),
             self.machine_base.name,
-            quoted(self.preset.name),
-            self.seed
         );
+        if self.xen.is_none() {
+            text += &format!("policy = {}\n", quoted(self.preset.name));
+        }
+        text += &format!("seed = {}\n", self.seed);
         let mut time = |key: &str, ns: u64| {
             if ns.is_multiple_of(1_000_000_000) {
                 text += &format!("{key}_s = {}\n", ns / 1_000_000_000);
@@ -61,13 +64,17 @@ impl Plan {
             time("stall", self.stall_ns);
         }
         let (features, kvm) = (self.features_set(), self.kvm_set());
-        if !features.is_empty() || !kvm.is_empty() || !self.machine_set.is_empty() {
+        let xen = self.xen.as_ref().map(|x| x.features_set()).unwrap_or_default();
+        if !features.is_empty() || !kvm.is_empty() || !xen.is_empty() || !self.machine_set.is_empty() {
             text += "\n[set]\n";
             for (key, value) in features {
                 text += &format!("{key} = {}\n", plain(&value));
             }
             for (key, value) in kvm {
                 text += &format!("\"kvm.{key}\" = {}\n", plain(&value));
+            }
+            for (key, value) in xen {
+                text += &format!("\"xen.{key}\" = {}\n", plain(&value));
             }
             for (key, value) in &self.machine_set {
                 text += &format!("\"machine.{key}\" = {}\n", quoted(value));
@@ -86,9 +93,17 @@ impl Plan {
         if let Some(spec) = &self.workload {
             root.insert("workload".into(), workload(spec));
         }
-        let guests: Vec<_> = self.guests.iter().map(|g| toml::Value::Table(g.to_toml(workload(&g.workload)))).collect();
+        let guest = |g: &GuestPlan| toml::Value::Table(g.to_toml(workload(&g.workload), self.xen.as_ref()));
+        let guests: Vec<_> = self.guests.iter().map(guest).collect();
+        if let Some(xen) = &self.xen {
+            root.insert("xen".into(), toml::Value::Table(xen.to_toml()));
+        }
         if !guests.is_empty() {
             root.insert("guest".into(), toml::Value::Array(guests));
+        }
+        let at = self.xen.as_ref().map(|x| x.at_toml()).unwrap_or_default();
+        if !at.is_empty() {
+            root.insert("at".into(), toml::Value::Array(at));
         }
         text + "\n" + &toml::to_string(&root).expect("a table of plain values")
     }

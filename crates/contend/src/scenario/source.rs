@@ -8,12 +8,25 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::guest::{self, GuestTable};
+use super::xen::{AtTable, XenTable};
 use super::{Given, Result, SECONDS_MAX, Scenario, seconds_ns, workload_error};
 use crate::error::{At, ScenarioError};
 use crate::names::did_you_mean;
 
-const KEYS: &[&str] =
-    &["machine", "policy", "seed", "horizon_s", "horizon_ns", "warmup_s", "stall_s", "set", "guest", "workload"];
+const KEYS: &[&str] = &[
+    "machine",
+    "policy",
+    "seed",
+    "horizon_s",
+    "horizon_ns",
+    "warmup_s",
+    "stall_s",
+    "set",
+    "xen",
+    "guest",
+    "workload",
+    "at",
+];
 
 /// A value of TOML in words, shortened.
 pub(super) fn found(v: &DeValue<'_>) -> String {
@@ -72,7 +85,7 @@ impl Source<'_> {
         }
     }
 
-    fn seconds(&self, v: &Spanned<DeValue<'_>>, key: &str) -> Result<u64> {
+    pub fn seconds(&self, v: &Spanned<DeValue<'_>>, key: &str) -> Result<u64> {
         let number = match v.get_ref() {
             DeValue::Integer(i) => i.as_str().parse::<f64>().ok(),
             DeValue::Float(f) => f.as_str().parse::<f64>().ok(),
@@ -110,7 +123,7 @@ impl Source<'_> {
                 Some(self.string(v, "machine", "a name, a path ending in .toml, or a specification like 2n2l8c2t")?);
         }
         if let Some(v) = root.get("policy") {
-            s.policy = self.string(v, "policy", "the name of a preset; `contend list presets` lists them")?;
+            s.policy = Some(self.string(v, "policy", "the name of a preset; `contend list presets` lists them")?);
         }
         if let Some(v) = root.get("seed") {
             s.seed = self.integer(v, "seed", i64::MAX as u64)?;
@@ -142,6 +155,12 @@ impl Source<'_> {
             let right = "tables [[guest]], with two brackets on each side";
             let DeValue::Array(tables) = v.get_ref() else { return self.wrong(v, "guest", right) };
             s.guests = tables.iter().enumerate().map(|(i, v)| GuestTable::read(self, v, i)).collect::<Result<_>>()?;
+        }
+        s.xen = root.get("xen").map(|v| XenTable::read(self, v)).transpose()?;
+        if let Some(v) = root.get("at") {
+            let right = "tables [[at]], with two brackets on each side";
+            let DeValue::Array(tables) = v.get_ref() else { return self.wrong(v, "at", right) };
+            s.timeline = tables.iter().map(|v| AtTable::read(self, v)).collect::<Result<_>>()?;
         }
         if let Some(v) = root.get("workload") {
             let at = At { file: self.file.into(), line: 0, key: String::new() };

@@ -229,7 +229,6 @@ impl XenFeatures {
         )?;
         let t = self.tslice_ms;
         in_range("tslice_ms", t, (1..=1000).contains(&t), "should be from 1 to 1000 ms")?;
-        in_range("tslice_ms", t, r <= t * 1000, "should be no shorter than ratelimit_us")?;
         let w = self.credit2_load_window_shift;
         in_range("credit2_load_window_shift", w, (20..=36).contains(&w), "should be from 20 to 36")?;
         let s = self.credit2_load_precision_shift;
