@@ -154,7 +154,7 @@ impl<P: SchedPlatform, L: XenPolicy> Lend<L> for Cx<'_, P, L> {
     }
     #[inline]
     fn running(&self, unit: UnitId) -> bool {
-        self.p.load(&self.xen.unit(unit).running, Acquire) != 0
+        self.p.load(&self.xen.unit(unit).running, Relaxed) != 0
     }
     #[inline]
     fn hard(&self, unit: UnitId) -> CpuMask {

@@ -15,7 +15,7 @@ use crate::features::SpinlockKind;
 use crate::kernel::policy_error;
 use crate::rq_lock::{KernelLock, LockFactory, LockStats};
 use contend_machine::Topology;
-use contend_platform::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use contend_platform::Ordering::{AcqRel, Acquire, Relaxed};
 use contend_platform::{Account, CpuId, Ipi, NEVER, Nanos, SchedPlatform, TaskId, Time, Trap, Work};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -402,8 +402,13 @@ impl<P: SchedPlatform, L: XenPolicy> Xen<P, L> {
 
     /// Raise the SCHEDULE softirq of `cpu`.
     pub fn raise(&self, p: &P, cpu: CpuId) {
-        let old = p.fetch_or(&self.pcpus[cpu.index()].softirq, SCHEDULE, AcqRel);
-        if old & SCHEDULE == 0 && cpu != p.cpu() && old & POLLING == 0 {
+        let softirq = &self.pcpus[cpu.index()].softirq;
+        if cpu == p.cpu() {
+            // Its own, in the hypervisor: POLLING is not set.
+            return p.store(softirq, SCHEDULE, Relaxed);
+        }
+        let old = p.fetch_or(softirq, SCHEDULE, AcqRel);
+        if old & (SCHEDULE | POLLING) == 0 {
             self.count(Perf::TickleIpi);
             p.send_ipi(cpu, Ipi::Reschedule);
         }
@@ -416,7 +421,8 @@ impl<P: SchedPlatform, L: XenPolicy> Xen<P, L> {
         let cpu = p.cpu();
         let pcpu = &self.pcpus[cpu.index()];
         let pool = &self.pools[pcpu.pool];
-        p.fetch_and(&pcpu.softirq, !SCHEDULE, AcqRel);
+        // A plain store: POLLING is not set here, and who raises SCHEDULE now is served by what follows.
+        p.store(&pcpu.softirq, 0, Relaxed);
         self.count(Perf::SchedRun);
         let cx = self.cx(p);
         cx.take(pcpu.rq);
@@ -473,7 +479,7 @@ impl<P: SchedPlatform, L: XenPolicy> Xen<P, L> {
     /// The registers of a vCPU that this pCPU has switched away from are saved.
     fn context_saved(&self, p: &P, unit: UnitId) {
         let u = self.unit(unit);
-        p.store(&u.running, 0, Release);
+        p.store(&u.running, 0, Relaxed);
         if L::CONTEXT_SAVED {
             let cx = self.cx(p);
             let rq = cx.take_unit(unit);

@@ -33,7 +33,7 @@ impl<P: SchedPlatform, L: XenPolicy> Xen<P, L> {
         let u = self.unit(unit);
         let cx = self.cx_of_unit(p, unit);
         let rq = cx.take_unit(unit);
-        let flags = p.load(&u.flags, Acquire);
+        let flags = p.load(&u.flags, Relaxed);
         if flags == 0 {
             self.trace(p, || XenEvent::Wake { vcpu: u.info });
             if u.book.borrow().state != RunState::Running {
