@@ -75,7 +75,7 @@ switches! {
         c2_balance_soft: bool = false,
         /// Patch 20, Credit2: a vCPU that runs outside its soft affinity leaves for an idle pCPU inside.
         c2_kick_soft: bool = false,
-        /// Patch 21, Credit2: an idle pCPU takes the first vCPU it may, without comparing.
+        /// Patch 21, Credit2: an idle pCPU does not ask what only concerns a running vCPU (yield, rate limit, soft affinity).
         c2_candidate_early_out: bool = false,
         /// Patch 22, Credit2: the longest time between two decisions is 10 ms, not 2.
         c2_max_timer_10ms: bool = false,

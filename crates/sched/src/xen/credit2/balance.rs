@@ -72,7 +72,10 @@ fn cost(sides: &Sides, give: Option<&Movable>, take: Option<&Movable>) -> Option
     let of = |f: fn(&Movable) -> bool, m: Option<&Movable>| m.filter(|m| f(m)).map_or(0, |m| m.avg);
     let lost = of(|m| m.leaves, give) + of(|m| m.leaves, take);
     // Nobody comes home into a queue, unless that ends with the loads no further apart.
-    let nearer = after <= (sides.own - sides.other).abs();
+    let before = (sides.own - sides.other).abs();
+    let nearer = after <= before;
+    // Where nobody waits, it does not matter who is alone.
+    let after = if own <= own_room && other <= other_room { after.min(before) } else { after };
     let home = |m: Option<&Movable>, load: i64, room: i64| {
         if load <= room || nearer { of(|m| m.enters, m) } else { 0 }
     };

@@ -79,11 +79,18 @@ pub struct Candidate {
     pub resisted: u64,
     /// vCPUs of the list looked at.
     pub walked: u64,
+    /// Whether the current vCPU yields, is under the rate limit or better off elsewhere was asked (patch 21: not of an idle one).
+    pub asked: bool,
 }
 
 /// Who runs next.
+///
+/// An idle pCPU's vCPU is compared with the waiting ones like any other. With the idle credit of the base that says nothing; with
+/// today's, which is close above the floor, an idle pCPU leaves a vCPU of another pCPU alone that has less than resistance above it. So
+/// the recorded Xen 4.17 decides.
 pub fn candidate(conf: &Conf, i: &CandidateIn, queue: &mut impl Queue) -> Candidate {
-    let mut c = Candidate { next: Next::Idle, ratelimited: false, deferred: 0, resisted: 0, walked: 0 };
+    let mut c = Candidate { next: Next::Idle, ratelimited: false, deferred: 0, resisted: 0, walked: 0, asked: true };
+    c.asked = i.current.is_some() || !conf.early_out;
     let mut credit = conf.idle_credit();
     let mut yields = false;
     if let Some(cur) = i.current.filter(|c| c.runnable) {
@@ -96,13 +103,11 @@ pub fn candidate(conf: &Conf, i: &CandidateIn, queue: &mut impl Queue) -> Candid
             (c.next, credit) = (Next::Current, cur.credit);
         }
     }
-    // Patch 21: nothing to compare with on an idle pCPU.
-    let compare = !(conf.early_out && i.current.is_none());
     for at in 0.. {
         let Some(w) = queue.get(at) else { break };
         queue.checked(at);
         c.walked += 1;
-        if conf.today && compare && !yields && w.credit <= credit {
+        if conf.today && !yields && w.credit <= credit {
             break;
         }
         if !w.allowed {
@@ -112,11 +117,11 @@ pub fn candidate(conf: &Conf, i: &CandidateIn, queue: &mut impl Queue) -> Candid
             c.deferred += 1;
             continue;
         }
-        if compare && w.cpu != i.cpu && credit.saturating_add(conf.resist) > w.credit {
+        if w.cpu != i.cpu && credit.saturating_add(conf.resist) > w.credit {
             c.resisted += 1;
             continue;
         }
-        if !compare || yields || w.credit > credit {
+        if yields || w.credit > credit {
             if !queue.has_budget(at) {
                 continue;
             }

@@ -73,6 +73,7 @@ impl XenPolicy for Credit2 {
             residual: 0,
             start_time: 0,
             dispatched: 0,
+            assigned: false,
             queued: false,
             scheduled: false,
             delayed_add: false,

@@ -89,7 +89,8 @@ impl Credit2 {
                 return (in_turn(&places, bias).expect("not empty"), None, 0);
             }
         }
-        let own_avg = cx.with_unit(unit, |u| u.load.avg);
+        // A new vCPU is not part of any load yet.
+        let own_avg = cx.with_unit(unit, |u| if u.assigned { u.load.avg } else { 0 });
         let mut seen = Vec::with_capacity(cx.nr_rqs());
         let mut biases = Vec::with_capacity(cx.nr_rqs());
         for rq in (0..cx.nr_rqs() as u16).map(RqId) {

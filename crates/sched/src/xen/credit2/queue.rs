@@ -229,6 +229,7 @@ impl Credit2 {
         let cpu = cx.processor(unit);
         let weight = cx.with_both(rq, unit, |r, u| {
             r.assigned.push(unit);
+            u.assigned = true;
             r.b_avgload += u.load.avg;
             r.pick_bias = cpu;
             r.max_weight = r.max_weight.max(u.weight);
@@ -242,6 +243,7 @@ impl Credit2 {
     pub(super) fn deassign<C: Lend<Self>>(&self, cx: &C, rq: RqId, unit: UnitId) {
         let weight = cx.with_both(rq, unit, |r, u| {
             r.assigned.retain(|a| *a != unit);
+            u.assigned = false;
             r.b_avgload = (r.b_avgload - u.load.avg).max(0);
             u.weight
         });

@@ -139,6 +139,7 @@ impl Credit2 {
         let found = candidate(&self.conf, &i, &mut list);
         let parked = list.parked;
         cx.charge(Work::BalanceTask, found.walked);
+        cx.charge(Work::Probe, u64::from(found.asked));
         let chosen = match found.next {
             Next::Waiter(at) => Some(entries[at]),
             _ => None,

@@ -225,6 +225,8 @@ pub struct Unit {
     pub start_time: Time,
     /// When it was last given a pCPU.
     pub dispatched: Time,
+    /// It belongs to a runqueue: that of the pCPU it is assigned to.
+    pub assigned: bool,
     /// In its runqueue's list.
     pub queued: bool,
     /// From being chosen until its registers are saved.
