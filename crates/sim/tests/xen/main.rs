@@ -2,6 +2,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod trace;
 
 use common::{Does, MS, hog, machine, preset, script};
 use contend_machine::Machine;

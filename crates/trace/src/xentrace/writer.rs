@@ -65,17 +65,23 @@ impl<W: Write> Writer<W> {
         self.push(record.cpu, record.timed.then_some(record.tsc), &encoded)
     }
 
-    /// Ends the file.
+    /// Ends the file and gives what it was written to.
+    ///
+    /// # Errors
+    /// As [`Self::end`].
+    pub fn finish(mut self) -> io::Result<W> {
+        self.end()?;
+        Ok(self.out)
+    }
+
+    /// Writes out what is held back.
     ///
     /// # Errors
     /// Those of writing, now or, for events that came through [`XenSink`], before.
-    pub fn finish(mut self) -> io::Result<W> {
-        if let Some(error) = self.failed {
-            return Err(error);
-        }
+    pub fn end(&mut self) -> io::Result<()> {
+        self.failed.take().map_or(Ok(()), Err)?;
         self.round()?;
-        self.out.flush()?;
-        Ok(self.out)
+        self.out.flush()
     }
 
     fn buffer(&mut self, cpu: CpuId) -> &mut (Vec<u8>, u64) {
