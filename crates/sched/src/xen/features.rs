@@ -71,7 +71,7 @@ switches! {
         c2_tickle_soft: bool = false,
         /// Patch 18, Credit2: choosing a pCPU or runqueue heeds soft affinity.
         c2_pick_soft: bool = false,
-        /// Patch 19, Credit2: load balancing heeds soft affinity. Never merged; the design is ours (docs/xen.md).
+        /// Patch 19, Credit2: load balancing heeds soft affinity. Never merged; the design is ours (docs/xen-credit2.md).
         c2_balance_soft: bool = false,
         /// Patch 20, Credit2: a vCPU that runs outside its soft affinity leaves for an idle pCPU inside.
         c2_kick_soft: bool = false,

@@ -72,7 +72,6 @@ impl XenPolicy for Credit2 {
             credit: CREDIT_INIT,
             residual: 0,
             start_time: 0,
-            dispatched: 0,
             assigned: false,
             queued: false,
             scheduled: false,
@@ -87,7 +86,8 @@ impl XenPolicy for Credit2 {
 
     fn insert<C: Lend<Self>>(&self, cx: &C, unit: UnitId) {
         let dom = cx.info(unit).dom;
-        cx.with_unit(unit, |u| u.load.elapse(cx.now()));
+        let now = cx.now();
+        cx.with_unit(unit, |u| u.load.elapse(now));
         self.assign(cx, cx.rq_of(cx.processor(unit)), unit);
         cx.with_domain(dom, |d| d.units.push(unit));
         self.start_cap(cx, dom);

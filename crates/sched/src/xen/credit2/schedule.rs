@@ -74,10 +74,8 @@ impl Credit2 {
                 self.change_load(cx, rq, Some(unit), now, 0);
             }
         } else {
-            cx.with_unit(unit, |u| {
-                u.scheduled = true;
-                u.dispatched = now;
-            });
+            cx.with_unit(unit, |u| u.scheduled = true);
+            cx.with_rq(rq, |r| *r.since(cpu) = now);
             if entry.is_some_and(|e| e.tickled.is_some_and(|t| t != cpu)) {
                 cx.count(Perf::TickledOverridden);
             }
@@ -106,11 +104,13 @@ impl Credit2 {
     fn current<C: Lend<Self>>(&self, cx: &C, rq: RqId, unit: UnitId, now: Time) -> Current {
         let credit = self.burn(cx, rq, unit, now);
         let better_off = self.conf.kick_soft && self.better_off(cx, rq, unit);
-        let (dispatched, yields) = cx.with_unit(unit, |u| (u.dispatched, u.yielded));
+        let cpu = cx.cpu();
+        let since = cx.with_rq(rq, |r| *r.since(cpu));
+        let yields = cx.with_unit(unit, |u| u.yielded);
         if cx.runnable(unit) {
             self.has_budget(cx, unit);
         }
-        Current { credit, runnable: cx.runnable(unit), ran: now.saturating_sub(dispatched), yields, better_off }
+        Current { credit, runnable: cx.runnable(unit), ran: now.saturating_sub(since), yields, better_off }
     }
 
     /// Patch 20: it runs where it would rather not, and a pCPU where it would is free.
@@ -215,16 +215,17 @@ impl Credit2 {
 
     /// How long who runs next may run.
     fn time_for<C: Lend<Self>>(&self, cx: &C, rq: RqId, unit: UnitId, goes_on: bool, now: Time) -> u64 {
-        let (max_weight, waiter) = cx.with_rq(rq, |r| (r.max_weight, r.list.first().map(|e| e.credit)));
-        let (credit, weight, ran, budget) =
-            cx.with_unit(unit, |u| (u.credit, u.weight, now.saturating_sub(u.dispatched), u.budget));
+        let cpu = cx.cpu();
+        let (max_weight, waiter, since) =
+            cx.with_rq(rq, |r| (r.max_weight, r.list.first().map(|e| e.credit), *r.since(cpu)));
+        let (credit, weight, budget) = cx.with_unit(unit, |u| (u.credit, u.weight, u.budget));
         let (time, limit) = runtime(&RuntimeIn {
             credit,
             weight,
             max_weight,
             waiter,
             ratelimit: cx.tunables().ratelimit,
-            ran: goes_on.then_some(ran),
+            ran: goes_on.then(|| now.saturating_sub(since)),
             max: self.conf.max_timer,
             budget: budget.left(),
         });
@@ -256,11 +257,8 @@ impl<C: Lend<Credit2>> Running<'_, C> {
 
 impl<C: Lend<Credit2>> super::tickle::Currents for Running<'_, C> {
     fn preemptable(&mut self, cpu: CpuId) -> bool {
-        let ratelimit = self.cx.tunables().ratelimit;
-        self.unit(cpu).is_some_and(|unit| {
-            let since = self.cx.with_unit(unit, |u| u.dispatched);
-            super::tickle::preemptable(self.now.saturating_sub(since), ratelimit)
-        })
+        let since = self.cx.with_rq(self.rq, |r| *r.since(cpu));
+        super::tickle::preemptable(self.now.saturating_sub(since), self.cx.tunables().ratelimit)
     }
     fn credit(&mut self, cpu: CpuId) -> i32 {
         match self.unit(cpu) {

@@ -139,6 +139,8 @@ pub struct Rq {
     pub load: Load,
     /// The average that balancing sees: moves with assignments.
     pub b_avgload: i64,
+    /// When each pCPU was last given to another vCPU, from the lowest pCPU on. Like `curr` it has no line of its own.
+    since: Vec<Time>,
     /// Where the last vCPU was put, when only the runqueue mattered.
     pub pick_bias: CpuId,
 }
@@ -146,6 +148,7 @@ pub struct Rq {
 impl Rq {
     /// Without vCPUs, all pCPUs idle.
     pub fn new(cpus: &CpuMask) -> Self {
+        let first = cpus.first().unwrap_or(CpuId(0));
         Rq {
             cpus: *cpus,
             idle: *cpus,
@@ -156,8 +159,15 @@ impl Rq {
             max_weight: 1,
             load: Load::default(),
             b_avgload: 0,
-            pick_bias: cpus.first().unwrap_or(CpuId(0)),
+            since: vec![0; cpus.iter().last().map_or(0, |last| last.index() + 1 - first.index())],
+            pick_bias: first,
         }
+    }
+
+    /// When the vCPU that runs on `cpu` was given it.
+    pub fn since(&mut self, cpu: CpuId) -> &mut Time {
+        let first = self.cpus.first().expect("a runqueue has pCPUs");
+        &mut self.since[cpu.index() - first.index()]
     }
 
     fn siblings(&self, topo: &Topology, cpu: CpuId) -> CpuMask {
@@ -223,8 +233,6 @@ pub struct Unit {
     pub residual: u64,
     /// Its running is paid for up to here.
     pub start_time: Time,
-    /// When it was last given a pCPU.
-    pub dispatched: Time,
     /// It belongs to a runqueue: that of the pCPU it is assigned to.
     pub assigned: bool,
     /// In its runqueue's list.
