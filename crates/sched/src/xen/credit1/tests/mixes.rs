@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::xen::contract::DomParams;
+use crate::xen::credit1::{IDLERS, LOADED};
 use crate::xen::event::RunState;
 use crate::xen::testing::Load;
 use crate::xen::units::pause;
@@ -42,6 +43,29 @@ fn features_of(choice: u32) -> XenFeatures {
     features
 }
 
+/// What the policy keeps agrees with what is: queues, idlers, loaded pCPUs.
+fn check_books(world: &World<Credit1>, y2017: bool) {
+    let cx = world.cx(false);
+    let mut queued = vec![0; world.xen.units.len()];
+    for cpu in (0..8).map(CpuId) {
+        let rq = cx.rq_of(cpu);
+        cx.lock(rq);
+        let waiting = cx.with_rq(rq, |q| q.waiting.clone());
+        let busy = cx.curr(cpu).is_some();
+        for entry in &waiting {
+            assert_eq!(cx.processor(entry.unit), cpu);
+            assert!(cx.with_unit(entry.unit, |u| u.queued && u.pri == entry.pri), "{entry:?}");
+            queued[entry.unit.index()] += 1;
+        }
+        assert_eq!(cx.mask(IDLERS).contains(cpu), !busy, "{cpu:?}");
+        assert_eq!(cx.mask(LOADED).contains(cpu), y2017 && waiting.len() + usize::from(busy) > 1, "{cpu:?}");
+        cx.unlock(rq);
+    }
+    for (unit, times) in queued.iter().enumerate() {
+        assert_eq!(*times, u32::from(state(world, TaskId(unit as u32), |u| u.queued)));
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
@@ -79,6 +103,7 @@ proptest! {
                 _ => world.xen.unpause(&world.p, unit, pause::PAUSED),
             }
             world.softirqs();
+            check_books(&world, choice & 32 != 0);
         }
         (0..units).for_each(|u| world.on(CpuId(0)).xen.unpause(&world.p, TaskId(u as u32), pause::PAUSED));
         world.softirqs();

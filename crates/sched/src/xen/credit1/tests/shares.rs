@@ -178,3 +178,29 @@ fn weights_divide_the_pot() {
     // A cap leaves something too.
     assert_eq!(grants(&[(256, 50, 1), (256, 0, 1), (256, 0, 1)], 600, 300), [150, 225, 225]);
 }
+
+#[test]
+fn debts_are_forgiven_down_to_a_slice() {
+    let mut world = world("1n1l1c1t", &preset("base"), vec![Dom::new(256, 0, 1, Load::BURNER)]);
+    world.run_until(95 * MS);
+    state(&world, TaskId(0), |u| u.credit = -5000);
+    world.run_until(121 * MS);
+    assert_eq!(world.count(Perf::AcctMinCredit), 1);
+    let credit = state(&world, TaskId(0), |u| u.credit);
+    assert!((-400..=-300).contains(&credit), "{credit}: a tick of the same time may have come since");
+}
+
+/// With `c1_2023` a pCPU that idles has no ticks; one that runs has, at the times that are its own.
+#[test]
+fn an_idle_pcpu_ticks_in_vain_without_later_changes() {
+    let ticks = |set: &[(&str, &str)], load| {
+        let mut world = world("1n1l1c1t", &features(set), vec![Dom::new(256, 0, 1, load)]);
+        world.run_until(SECOND);
+        world.p.charged(contend_platform::Work::Tick)
+    };
+    let (sleeps, later) = (Load { run: MS, sleep: 1000 * SECOND }, [("c1_2023", "true")]);
+    assert_eq!([ticks(&[], sleeps), ticks(&later, sleeps)], [100, 0]);
+    assert_eq!([ticks(&[], Load::BURNER), ticks(&later, Load::BURNER)], [100, 100]);
+    let half = Load { run: 15 * MS, sleep: 15 * MS };
+    assert_eq!([ticks(&[], half), ticks(&later, half)], [100, 34]);
+}
