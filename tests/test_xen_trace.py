@@ -187,6 +187,7 @@ def test_a_trace_is_not_written_over_itself(contend: Contend, tmp_path: Path) ->
 def test_a_recording_of_xen_is_no_workload(contend: Contend) -> None:
     done = contend("run", sample("credit-mixed"))
     assert done.returncode == 2
+    assert "a binary trace of Xen (xentrace)" in done.stderr
 
 
 def test_errors_are_contends(tmp_path: Path) -> None:

@@ -342,6 +342,8 @@ const EXPECTED: &str = "a line of a tracefs `trace` file or of `trace-cmd report
     (`bash-7 [001] d..2. 5.000100: sched_waking: comm=...`), or of `perf script` \
     (`bash 7 [001] 5.000100: sched:sched_waking: comm=...`)";
 
+const EXPECTED_LINUX: &str = "text that records Linux's scheduler; `contend xen trace` reads traces of Xen";
+
 const EXPECTED_NORMAL: &str = "ftrace's default layout: turn the latency format off \
     (`echo 0 > options/latency-format`, `trace-cmd report` without -l)";
 
@@ -353,9 +355,6 @@ fn detect(head: &[u8], path: &Path) -> Result<Format, TraceError> {
     let binary = |found, command| Err(TraceError::Binary { path: path.into(), found, command });
     if head.starts_with(b"\x17\x08\x44tracing") {
         return binary("a trace-cmd recording (trace.dat)", format!("trace-cmd report -t -i {file} > {file}.txt"));
-    }
-    if crate::xentrace::is_xentrace(head) {
-        return binary("a binary trace of Xen (xentrace)", format!("contend xen trace {file} --dump"));
     }
     if head.starts_with(b"PERFILE2") || head.starts_with(b"2ELIFREP") {
         return binary("a perf recording (perf.data)", format!("perf script --ns -i {file} > {file}.txt"));
@@ -375,6 +374,9 @@ fn detect(head: &[u8], path: &Path) -> Result<Format, TraceError> {
     };
     if head.is_empty() {
         return bad(1, "an empty file".into(), EXPECTED);
+    }
+    if crate::xentrace::is_xentrace(head) {
+        return bad(1, "a binary trace of Xen (xentrace)".into(), EXPECTED_LINUX);
     }
 
     let mut ftrace = false;
