@@ -241,7 +241,7 @@ impl Credit2 {
         }
         cx.count(if queued { Perf::MigrateOnRunq } else { Perf::MigrateNoRunq });
         if queued {
-            self.unqueue(cx, from, unit);
+            self.unqueue(cx, from, unit, false);
             self.change_load(cx, from, None, now, -1);
         }
         let cpu = in_turn(&self.places(cx, unit, to), bias).expect("the vCPU may run there");
@@ -250,8 +250,7 @@ impl Credit2 {
         self.assign(cx, to, unit);
         if queued {
             self.change_load(cx, to, None, now, 1);
-            self.queue(cx, to, unit);
-            self.tickle_for(cx, unit, now);
+            self.queue_and_tickle(cx, to, unit, now);
         }
     }
 }

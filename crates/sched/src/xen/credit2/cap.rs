@@ -30,6 +30,10 @@ impl Budget {
     pub fn left(self) -> Option<i64> {
         self.0
     }
+    /// Leave nothing; returns what there was, 0 without a cap.
+    pub fn take(&mut self) -> i64 {
+        self.0.as_mut().map_or(0, std::mem::take)
+    }
     /// It has run for so long.
     pub fn spend(&mut self, ran: Nanos) {
         if let Some(left) = &mut self.0 {
@@ -88,10 +92,13 @@ impl Credit2 {
 
     /// Has the vCPU anything to run with? If its quota is used up it takes another; if it cannot, it is parked (the flag).
     pub(super) fn has_budget<C: Lend<Self>>(&self, cx: &C, unit: UnitId) -> bool {
-        let Some(left) = cx.with_unit(unit, |u| u.budget.left()) else { return true };
-        if left > 0 {
-            return true;
-        }
+        let left = cx.with_unit(unit, |u| u.budget.left());
+        self.tops_up(cx, unit, left)
+    }
+
+    /// The same, where it is known what is left.
+    pub(super) fn tops_up<C: Lend<Self>>(&self, cx: &C, unit: UnitId, left: Option<i64>) -> bool {
+        let Some(left) = left.filter(|l| *l <= 0) else { return true };
         // First the flag: who fills the pool up at this moment clears the flags of those whom it finds parked.
         cx.set_parked(unit, true);
         let quota = cx.with_domain(cx.info(unit).dom, |d| {
@@ -111,12 +118,10 @@ impl Credit2 {
     }
 
     /// A vCPU stops running: the rest of its quota is its domain's again.
-    pub(super) fn give_back<C: Lend<Self>>(&self, cx: &C, unit: UnitId) {
-        let Some(left) = cx.with_unit(unit, |u| u.budget.left()) else { return };
+    pub(super) fn give_back<C: Lend<Self>>(&self, cx: &C, unit: UnitId, left: i64) {
         if left == 0 {
             return;
         }
-        cx.with_unit(unit, |u| u.budget = Budget(Some(0)));
         let dom = cx.info(unit).dom;
         let others_wait = cx.with_domain(dom, |d| {
             d.budget += left;

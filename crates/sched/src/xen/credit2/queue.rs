@@ -9,11 +9,19 @@ use crate::xen::event::XenEvent;
 use crate::xen::perf::Perf;
 use contend_platform::{CpuId, Time, Work};
 
+/// What is known of a vCPU that has paid.
+#[derive(Clone, Copy)]
+pub(super) struct Paid {
+    pub credit: i32,
+    pub budget: Option<i64>,
+    pub yields: bool,
+}
+
 impl Credit2 {
-    /// A vCPU pays for its running up to now; returns what it has left.
-    pub(super) fn burn<C: Lend<Self>>(&self, cx: &C, rq: RqId, unit: UnitId, now: Time) -> i32 {
+    /// A vCPU pays for its running up to now.
+    pub(super) fn burn<C: Lend<Self>>(&self, cx: &C, rq: RqId, unit: UnitId, now: Time) -> Paid {
         let floor = self.conf.credit_floor();
-        let (credit, delta, budget) = cx.with_both(rq, unit, |r, u| {
+        let (paid, delta) = cx.with_both(rq, unit, |r, u| {
             let delta = now as i64 - u.start_time as i64;
             if delta > 0 {
                 let ran = delta as u64;
@@ -21,19 +29,19 @@ impl Credit2 {
                 u.start_time = now;
                 u.budget.spend(ran);
             }
-            (u.credit, delta, u.budget.left())
+            (Paid { credit: u.credit, budget: u.budget.left(), yields: u.yielded }, delta)
         });
         if delta <= 0 {
             cx.count(Perf::BurnCreditsT2c);
         }
-        let credit_shown = self.conf.shown(credit);
+        let credit = self.conf.shown(paid.credit);
         cx.trace(|| XenEvent::Credit2CreditBurn {
             vcpu: cx.info(unit),
-            credit: credit_shown,
-            budget: budget.map(|b| b as i32),
+            credit,
+            budget: paid.budget.map(|b| b as i32),
             delta: delta as i32,
         });
-        credit
+        paid
     }
 
     /// The load of a runqueue changes; its averages are brought up to date first. Returns the one that balancing sees.
@@ -78,31 +86,32 @@ impl Credit2 {
         });
     }
 
-    /// Queue a vCPU.
-    pub(super) fn queue<C: Lend<Self>>(&self, cx: &C, rq: RqId, unit: UnitId) {
+    /// Queue a vCPU, and look for a pCPU for it.
+    pub(super) fn queue_and_tickle<C: Lend<Self>>(&self, cx: &C, rq: RqId, unit: UnitId, now: Time) {
         cx.charge(Work::Enqueue, 1);
-        let pos = cx.with_both(rq, unit, |r, u| {
+        let (pos, credit) = cx.with_both(rq, unit, |r, u| {
             u.queued = true;
-            r.queue(unit, u.credit)
+            (r.queue(unit, u.credit), u.credit)
         });
         cx.charge(Work::BalanceTask, pos as u64);
         cx.trace(|| XenEvent::Credit2RunqPos { vcpu: cx.info(unit), pos: pos as u32 });
+        self.tickle_for(cx, unit, credit, now);
     }
 
-    /// Take it out again.
-    pub(super) fn unqueue<C: Lend<Self>>(&self, cx: &C, rq: RqId, unit: UnitId) {
+    /// Take it out again; to run, if it is `chosen`.
+    pub(super) fn unqueue<C: Lend<Self>>(&self, cx: &C, rq: RqId, unit: UnitId, chosen: bool) {
         cx.charge(Work::Dequeue, 1);
         cx.with_both(rq, unit, |r, u| {
             u.queued = false;
+            u.scheduled |= chosen;
             r.unqueue(unit);
         });
     }
 
     /// A vCPU that has been queued may be worth a pCPU's attention.
-    pub(super) fn tickle_for<C: Lend<Self>>(&self, cx: &C, unit: UnitId, now: Time) {
+    fn tickle_for<C: Lend<Self>>(&self, cx: &C, unit: UnitId, credit: i32, now: Time) {
         let cpu = cx.processor(unit);
         let rq = cx.rq_of(cpu);
-        let credit = cx.with_unit(unit, |u| u.credit);
         cx.trace(|| XenEvent::Credit2TickleNew { vcpu: cx.info(unit), cpu, credit });
         let (hard, soft, soft_useful) = (cx.hard(unit), cx.soft(unit), cx.soft_useful(unit));
         let i = cx.with_rq(rq, |r| TickleIn {
@@ -163,8 +172,7 @@ impl Credit2 {
         }
         let rq = cx.rq_of(cpu);
         self.change_load(cx, rq, Some(unit), now, 1);
-        self.queue(cx, rq, unit);
-        self.tickle_for(cx, unit, now);
+        self.queue_and_tickle(cx, rq, unit, now);
     }
 
     /// The contract's `sleep`.
@@ -181,24 +189,23 @@ impl Credit2 {
         if queued {
             let rq = cx.rq_of(cpu);
             self.change_load(cx, rq, Some(unit), cx.now(), -1);
-            self.unqueue(cx, rq, unit);
+            self.unqueue(cx, rq, unit, false);
         }
     }
 
     /// The contract's `context_saved`.
     pub(super) fn saved<C: Lend<Self>>(&self, cx: &C, unit: UnitId) {
         let (rq, now) = (cx.rq_of(cx.processor(unit)), cx.now());
-        self.give_back(cx, unit);
-        let (add, counted) = cx.with_unit(unit, |u| {
+        let (add, counted, budget) = cx.with_unit(unit, |u| {
             u.scheduled = false;
-            (std::mem::take(&mut u.delayed_add), u.load.now > 0)
+            (std::mem::take(&mut u.delayed_add), u.load.now > 0, u.budget.take())
         });
+        self.give_back(cx, unit, budget);
         if add && cx.runnable(unit) {
             if !counted {
                 self.change_load(cx, rq, Some(unit), now, 1);
             }
-            self.queue(cx, rq, unit);
-            self.tickle_for(cx, unit, now);
+            self.queue_and_tickle(cx, rq, unit, now);
         } else if counted {
             self.change_load(cx, rq, Some(unit), now, -1);
         }

@@ -56,12 +56,11 @@ impl Credit2 {
         }
         let current = curr.map(|unit| self.current(cx, rq, unit, now));
         let (next, entry) = self.choose_next(cx, rq, curr, current, now);
-        if let Some(unit) = curr {
-            let goes_on = next == curr;
+        if let Some(unit) = curr.filter(|_| next != curr) {
             let runnable = cx.runnable(unit);
             cx.with_unit(unit, |u| {
                 u.yielded = false;
-                u.delayed_add |= !goes_on && runnable;
+                u.delayed_add |= runnable;
             });
         }
         let Some(unit) = next else {
@@ -74,43 +73,57 @@ impl Credit2 {
                 self.change_load(cx, rq, Some(unit), now, 0);
             }
         } else {
-            cx.with_unit(unit, |u| u.scheduled = true);
-            cx.with_rq(rq, |r| *r.since(cpu) = now);
             if entry.is_some_and(|e| e.tickled.is_some_and(|t| t != cpu)) {
                 cx.count(Perf::TickledOverridden);
             }
         }
-        let credit = cx.with_unit(unit, |u| u.credit);
-        let head = cx.with_rq(rq, |r| r.list.first().map(|e| e.credit));
+        let goes_on = next == curr;
+        let credit = entry.map(|e| e.credit).or(current.map(|c| c.credit)).expect("it waited or ran");
+        let head = cx.with_rq(rq, |r| {
+            if !goes_on {
+                *r.since(cpu) = now;
+            }
+            r.list.first().map(|e| e.credit)
+        });
         if reset_due(credit, head, self.conf.today) {
             self.reset(cx, rq, credit, now);
             self.balance_load(cx, now);
         }
-        cx.with_rq(rq, |r| r.set_idle(topo, cpu, false));
         let migrated = cx.processor(unit) != cpu;
-        cx.with_unit(unit, |u| {
+        let (credit, weight, budget) = cx.with_unit(unit, |u| {
+            u.yielded = false;
             u.start_time = now;
             u.credit += if migrated { MIGRATE_COMPENSATION } else { 0 };
+            (u.credit, u.weight, u.budget.left())
         });
         if migrated {
             cx.count(Perf::Migrated);
             cx.set_processor(unit, cpu);
         }
-        let slice = self.time_for(cx, rq, unit, next == curr, now);
-        Decision { next, slice: Some(slice), migrated }
+        let (max_weight, waiter) = cx.with_rq(rq, |r| {
+            r.set_idle(topo, cpu, false);
+            (r.max_weight, r.list.first().map(|e| e.credit))
+        });
+        let ran = current.filter(|_| goes_on).map(|c| c.ran);
+        let (ratelimit, max) = (cx.tunables().ratelimit, self.conf.max_timer);
+        let (time, limit) = runtime(&RuntimeIn { credit, weight, max_weight, waiter, ratelimit, ran, max, budget });
+        match limit {
+            Limit::Within => {}
+            Limit::Min => cx.count(Perf::RuntimeMin),
+            Limit::Max => cx.count(Perf::RuntimeMax),
+        }
+        Decision { next, slice: Some(time), migrated }
     }
 
     /// What there is to know of the vCPU that runs: it pays for its time; under a cap it may have run out.
     fn current<C: Lend<Self>>(&self, cx: &C, rq: RqId, unit: UnitId, now: Time) -> Current {
-        let credit = self.burn(cx, rq, unit, now);
+        let paid = self.burn(cx, rq, unit, now);
         let better_off = self.conf.kick_soft && self.better_off(cx, rq, unit);
         let cpu = cx.cpu();
         let since = cx.with_rq(rq, |r| *r.since(cpu));
-        let yields = cx.with_unit(unit, |u| u.yielded);
-        if cx.runnable(unit) {
-            self.has_budget(cx, unit);
-        }
-        Current { credit, runnable: cx.runnable(unit), ran: now.saturating_sub(since), yields, better_off }
+        let ran = now.saturating_sub(since);
+        let runnable = cx.runnable(unit) && self.tops_up(cx, unit, paid.budget);
+        Current { credit: paid.credit, runnable, ran, yields: paid.yields, better_off }
     }
 
     /// Patch 20: it runs where it would rather not, and a pCPU where it would is free.
@@ -148,11 +161,11 @@ impl Credit2 {
         (0..found.deferred).for_each(|_| cx.count(Perf::DeferredToTickled));
         (0..found.resisted).for_each(|_| cx.count(Perf::MigrateResisted));
         if let Some(e) = chosen {
-            self.unqueue(cx, rq, e.unit);
+            self.unqueue(cx, rq, e.unit, true);
         }
         self.report(cx, &found, curr, current, chosen);
         for unit in parked {
-            self.unqueue(cx, rq, unit);
+            self.unqueue(cx, rq, unit, false);
             self.change_load(cx, rq, Some(unit), now, -1);
         }
         let next = match found.next {
@@ -212,30 +225,6 @@ impl Credit2 {
         }
         cx.with_rq(rq, |r| r.assigned = assigned);
     }
-
-    /// How long who runs next may run.
-    fn time_for<C: Lend<Self>>(&self, cx: &C, rq: RqId, unit: UnitId, goes_on: bool, now: Time) -> u64 {
-        let cpu = cx.cpu();
-        let (max_weight, waiter, since) =
-            cx.with_rq(rq, |r| (r.max_weight, r.list.first().map(|e| e.credit), *r.since(cpu)));
-        let (credit, weight, budget) = cx.with_unit(unit, |u| (u.credit, u.weight, u.budget));
-        let (time, limit) = runtime(&RuntimeIn {
-            credit,
-            weight,
-            max_weight,
-            waiter,
-            ratelimit: cx.tunables().ratelimit,
-            ran: goes_on.then(|| now.saturating_sub(since)),
-            max: self.conf.max_timer,
-            budget: budget.left(),
-        });
-        match limit {
-            Limit::Within => {}
-            Limit::Min => cx.count(Perf::RuntimeMin),
-            Limit::Max => cx.count(Perf::RuntimeMax),
-        }
-        time
-    }
 }
 
 /// The running vCPUs, as [`super::tickle::tickle`] asks about them.
@@ -262,7 +251,7 @@ impl<C: Lend<Credit2>> super::tickle::Currents for Running<'_, C> {
     }
     fn credit(&mut self, cpu: CpuId) -> i32 {
         match self.unit(cpu) {
-            Some(unit) => self.policy.burn(self.cx, self.rq, unit, self.now),
+            Some(unit) => self.policy.burn(self.cx, self.rq, unit, self.now).credit,
             // Nobody to preempt there any more: it is not worth an interrupt.
             None => i32::MAX,
         }
