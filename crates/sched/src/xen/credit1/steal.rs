@@ -44,10 +44,12 @@ impl Credit1 {
                 // Base: from the lowest, each time.
                 let first = if self.y2017 { peers.cycle(last) } else { peers.first() };
                 let Some(first) = first else { continue };
+                // Once for a node: between two of its pCPUs there is nearly no time.
+                let worth = if self.y2017 { cx.mask(LOADED) } else { peers };
                 let mut peer = first;
                 loop {
                     cx.charge(Work::BalanceQueue, 1);
-                    if let Some(unit) = self.steal_from(cx, peer, best, step) {
+                    if let Some(unit) = self.steal_from(cx, peer, worth.contains(peer), best, step) {
                         cx.with_rq(own, |q| q.last_peer[node] = peer);
                         return Some(unit);
                     }
@@ -61,14 +63,15 @@ impl Credit1 {
         None
     }
 
-    fn steal_from<C: Lend<Self>>(&self, cx: &C, peer: CpuId, best: i8, step: Step) -> Option<UnitId> {
+    /// Try `peer`, if it is `worth` it.
+    fn steal_from<C: Lend<Self>>(&self, cx: &C, peer: CpuId, worth: bool, best: i8, step: Step) -> Option<UnitId> {
         let rq = cx.rq_of(peer);
         let checked = |checked| {
             if self.y2017 {
                 cx.trace(|| XenEvent::Credit1StealCheck { peer, checked });
             }
         };
-        if self.y2017 && !cx.mask(LOADED).contains(peer) {
+        if !worth {
             checked(false);
             return None;
         }
