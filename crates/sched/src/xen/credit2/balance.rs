@@ -151,11 +151,13 @@ impl Credit2 {
                 load_max = load.max(other);
                 cpus_max = cx.rq_cpus(own).len().max(cx.rq_cpus(rq).len());
             }
-            let worthwhile = best.is_some() && worthwhile(&self.conf, delta_max, load_max, cpus_max);
-            let target = if worthwhile { best } else { self.away_from(cx, own) };
-            let target = target?;
+            let Some(target) = best.filter(|_| worthwhile(&self.conf, delta_max, load_max, cpus_max)) else {
+                // Once only: its holder may want the own runqueue for the same reason.
+                return self.away_from(cx, own).filter(|home| cx.try_lock(*home)).map(|home| (home, true));
+            };
+            // It could be locked a moment ago, so its holder came later and cannot want the own one: this ends.
             if cx.try_lock(target) {
-                return Some((target, !worthwhile));
+                return Some((target, false));
             }
         }
     }

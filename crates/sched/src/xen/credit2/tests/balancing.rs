@@ -168,6 +168,37 @@ fn locks_that_are_held_are_not_waited_for() {
     cx.release(RqId(0));
 }
 
+/// Patch 19 does not wait for a home whose lock is held: two runqueues could want each other.
+#[test]
+fn a_home_that_is_locked_is_given_up() {
+    let policy = credit2("16-19", &[("credit2_runqueue", "socket")]);
+    let mut world = World::new(&topo("2n1l1c1t"), policy, vec![Dom::new(256, 0, 2, Load::BURNER)]);
+    world.run_until(3 * S);
+    let here = with_rq(&world, 0, |r| r.assigned[0]);
+    let there = with_rq(&world, 1, |r| r.assigned[0]);
+    let prefer = |n: UnitId, hard: &str, soft: &str| {
+        let affinity = VcpuAffinity { hard: cpus(hard), soft: cpus(soft) };
+        world.on(CpuId(0)).xen.set_affinity(&world.p, n, affinity);
+    };
+    prefer(here, "0-1", "1");
+    prefer(there, "1", "1");
+    let going = |w: &World<Credit2>| with_unit(w, here.0, |u| u.migrate_to.is_some());
+    let other = world.on(CpuId(1)).cx(true);
+    let cx = world.on(CpuId(0)).cx(true);
+    policy.balance_load(&cx, world.now());
+    assert!(!going(&world));
+    other.release(RqId(1));
+    policy.balance_load(&cx, world.now());
+    assert!(!going(&world), "its home is full");
+    // Once who runs there may leave they change places, though the loads are equal.
+    cx.release(RqId(0));
+    prefer(there, "0-1", "0-1");
+    let cx = world.on(CpuId(0)).cx(true);
+    policy.balance_load(&cx, world.now());
+    assert!(going(&world) && with_unit(&world, there.0, |u| u.migrate_to.is_some()));
+    cx.release(RqId(0));
+}
+
 /// The maxima that decide on the threshold are those of the runqueue scanned last.
 #[test]
 fn the_quirk_is_kept() {

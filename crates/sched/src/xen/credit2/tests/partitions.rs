@@ -31,6 +31,9 @@ fn by_cpu_core_socket_node_and_all() {
     assert_eq!(sizes(&t, "all", "0"), [24]);
     let cores = queues(&t, "core", "0", &CpuMask::first_n(24));
     assert!(cores.iter().all(|q| t.core_of(q.first().unwrap()) == t.core_of(q.iter().last().unwrap())));
+    // A core of more threads than the limit does not keep the others apart.
+    let wide = cpus("0,5,10,15,20,25,30,35,1-4");
+    assert_eq!(queues(&topo("1n1l5c8t"), "all", "4", &wide).iter().map(CpuMask::len).collect::<Vec<_>>(), [8, 4]);
     // A pool of part of the machine.
     assert_eq!(queues(&t, "socket", "0", &cpus("0-2")).len(), 1);
 }
