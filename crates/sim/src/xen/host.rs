@@ -141,7 +141,7 @@ pub fn simulate_with<L: XenPolicy + Clone>(
     });
     let names = xen.units.iter().map(|u| format!("d{}v{}", u.info.dom, u.info.vcpu)).collect();
     let tracing = sinks.any();
-    let watcher = Rc::new(Watcher::new(Rc::clone(&host.occupants), names, &xen, sinks, topo.nr_cpus()));
+    let watcher = Rc::new(Watcher::new(Rc::clone(&host.occupants), names, &xen, sinks, features.trace_switch_vcpu));
     xen.observe(Rc::clone(&watcher) as Rc<dyn Observer>, tracing);
     let xen = Rc::new(xen);
     let mut stacks = engine.boot(|_| {
@@ -332,6 +332,11 @@ fn result<L: XenPolicy>(
         let domain = &host.domains[host.domain_of[i]];
         let book = unit.book.borrow();
         let times = book.times_until(end);
+        // The state that it is in at the end has its share.
+        let last = end.saturating_sub(book.since);
+        let soft = book.last.is_some_and(|cpu| unit.affinity().soft.contains(cpu));
+        let in_soft = book.in_soft + if book.state == RunState::Running && soft { last } else { 0 };
+        let wait_max = book.wait_max.max(if book.state == RunState::Runnable { last } else { 0 });
         assert_eq!(times.iter().sum::<Nanos>(), end, "{}: its states do not add up", domain.name);
         tasks.push(TaskReport {
             id: i as u64,
@@ -343,7 +348,7 @@ fn result<L: XenPolicy>(
                 switches: book.dispatches,
                 waits: book.dispatches,
                 wait_sum: times[RunState::Runnable as usize],
-                wait_max: book.wait_max,
+                wait_max,
                 wait_max_at: 0,
                 nr_migrations: book.moves,
                 preempted: book.preempted,
@@ -357,11 +362,11 @@ fn result<L: XenPolicy>(
             domain: domain.name.clone(),
             params: xen.domains[unit.domain].params.get(),
             times,
-            in_soft: book.in_soft,
+            in_soft,
             dispatches: book.dispatches,
             moves: book.moves,
             preempted: book.preempted,
-            wait_max: book.wait_max,
+            wait_max,
         });
     }
     let mut kvm = [0; Kvm::COUNT];

@@ -47,6 +47,8 @@ pub(super) struct Watcher {
     names: Vec<String>,
     units: HashMap<VcpuId, usize>,
     sinks: RefCell<Sinks>,
+    /// Records of switches carry the vCPU's number (patch 9).
+    switch_vcpu: bool,
     /// In what state each pCPU's last vCPU left it.
     left: RefCell<Vec<u64>>,
     curr: RefCell<Vec<Option<usize>>>,
@@ -58,14 +60,16 @@ impl Watcher {
         names: Vec<String>,
         xen: &Xen<Sim, L>,
         sinks: Sinks,
-        cpus: usize,
+        switch_vcpu: bool,
     ) -> Self {
+        let cpus = xen.topo.nr_cpus();
         let units = xen.units.iter().enumerate().map(|(i, u)| (u.info, i)).collect();
         Watcher {
             occupants,
             names,
             units,
             sinks: RefCell::new(sinks),
+            switch_vcpu,
             left: RefCell::new(vec![0; cpus]),
             curr: RefCell::new(vec![None; cpus]),
         }
@@ -109,6 +113,14 @@ impl Watcher {
     }
 }
 
+/// A record as before patch 9, when those of switches named the domain alone.
+fn unnumbered(mut event: XenEvent) -> XenEvent {
+    if let XenEvent::SwitchInfPrev { vcpu, .. } | XenEvent::SwitchInfNext { vcpu, .. } = &mut event {
+        vcpu.vcpu = 0;
+    }
+    event
+}
+
 impl Observer for Watcher {
     /// What steal time counts.
     fn runstate(&self, now: Time, cpu: CpuId, unit: UnitId, from: RunState, to: RunState) {
@@ -138,7 +150,7 @@ impl Observer for Watcher {
     fn event(&self, now: Time, cpu: CpuId, event: &XenEvent) {
         let mut sinks = self.sinks.borrow_mut();
         if let Some(sink) = &mut sinks.xen {
-            sink.event(now, cpu, event);
+            sink.event(now, cpu, &if self.switch_vcpu { *event } else { unnumbered(*event) });
         }
         if let Some(sink) = &mut sinks.sched {
             self.as_sched(&mut **sink, now, cpu, event);

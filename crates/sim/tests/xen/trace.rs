@@ -2,11 +2,12 @@
 //! with no other notes than it has on traces of a real Xen.
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::process::Command;
 use std::rc::Rc;
 
-use contend_trace::xentrace::{Clock, Reader, Summarizer, Summary, Writer};
+use contend_trace::xentrace::{Clock, Reader, Summarizer, Summary, Writer, XenEvent};
 
 use super::*;
 
@@ -25,12 +26,17 @@ impl Write for Shared {
 
 /// Runs with a trace. Its domains are of burners and of sleepers, more than there are pCPUs.
 fn traced(scheduler: Scheduler) -> (RunResult, Vec<u8>) {
+    traced_with(scheduler, XenFeatures::default())
+}
+
+fn traced_with(scheduler: Scheduler, features: XenFeatures) -> (RunResult, Vec<u8>) {
     let mut heavy = programs(2, 3, burner);
     heavy.params.weight = 512;
     let domains = vec![programs(1, 3, burner), heavy, programs(3, 3, || sleeper(300_000, 700_000))];
     let file = Shared::default();
     let sinks = Sinks { xen: Some(Box::new(Writer::new(file.clone(), Clock::default()))), ..Sinks::default() };
-    let r = simulate(setup("2n1l2c1t", scheduler, domains, 500 * MS), sinks, &mut |_| true).expect("stacks");
+    let setup = XenSetup { features, ..setup("2n1l2c1t", scheduler, domains, 500 * MS) };
+    let r = simulate(setup, sinks, &mut |_| true).expect("stacks");
     assert_eq!(r.outcome, Outcome::Horizon, "{scheduler:?}: {}", r.outcome.detail());
     (r, file.0.take())
 }
@@ -69,6 +75,23 @@ fn a_trace_says_what_the_run_says() {
             }
             assert!(v.dispatches.abs_diff(unit.dispatches) <= 1, "{scheduler:?} {:?}: {v:?}", unit.id);
         }
+    }
+}
+
+#[test]
+fn patch_9_tells_vcpus_apart_in_switches() {
+    for (patch, numbers) in [(false, vec![0]), (true, vec![0, 1, 2])] {
+        let features = XenFeatures { trace_switch_vcpu: patch, ..XenFeatures::default() };
+        let (_, file) = traced_with(Scheduler::Credit, features);
+        let of = |event: &XenEvent| match event {
+            XenEvent::SwitchInfPrev { vcpu, .. } | XenEvent::SwitchInfNext { vcpu, .. } if !vcpu.is_idle() => {
+                Some(vcpu.vcpu)
+            }
+            _ => None,
+        };
+        let records = Reader::from_read("trace", io::Cursor::new(file)).expect("a trace");
+        let seen: BTreeSet<u16> = records.filter_map(|r| of(&r.expect("a record").event)).collect();
+        assert_eq!(seen.into_iter().collect::<Vec<_>>(), numbers);
     }
 }
 
