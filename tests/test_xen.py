@@ -19,8 +19,9 @@ def xen(body: str = "", table: str = "", at: str = "", sets: str = "", guest: st
     return f"[xen]\n{table}{sets}{guest}{body}{at}"
 
 
-def timeline(command: str, preset: str = "upstream-today", scheduler: str = "credit2") -> str:
-    head = f'scheduler = "{scheduler}"\npreset = "{preset}"\n'
+def timeline(command: str, preset: str = "upstream-today", scheduler: str = "credit2", patches: str = "") -> str:
+    start = f'patches = "{patches}"' if patches else f'preset = "{preset}"'
+    head = f'scheduler = "{scheduler}"\n{start}\n'
     return xen(table=head, at=f'[[at]]\ns = 1\nxl = "{command}"\n')
 
 
@@ -69,12 +70,16 @@ WRONG = {
                      '7: guest.cpus_soft: found "2"; should be a set that its hard affinity meets: that is 0-1'),
     "unknown-pool": (xen(guest=GUEST.replace("kernel", 'pool = "Pool-1"\nkernel')),
                      '6: guest.pool: found "Pool-1"; should be '),
-    "memory-node": (xen(guest=GUEST.replace("kernel", "memory_node = 1\nkernel")),
+    "memory-node": (xen(guest=GUEST.replace("kernel", "memory_node = 1\nmemory_stall_pct = 5\nkernel")),
                     "6: guest.memory_node: found 1; should be a node of this machine, from 0 to 0"),
     "memory-stall": (xen(guest=GUEST.replace("kernel", "memory_stall_pct = 91\nkernel")),
                      "6: guest.memory_stall_pct: found 91; should be a whole number from 0 to 90"),
     "stall-of-no-node": (xen(guest=GUEST.replace("kernel", "memory_stall_pct = 9\nkernel")),
                          "6: guest.memory_stall_pct: found 9 without memory_node; should be with memory_node"),
+    "no-stall": (xen(guest=GUEST.replace("kernel", "memory_node = 0\nkernel")),
+                 "3: guest.memory_stall_pct: missing; write memory_stall_pct = N: how much of its computing waits"),
+    "memory-without-kernel": (xen(guest=GUEST.replace("kernel", "memory_node = 0\nmemory_stall_pct = 5\nkernel")),
+                              "6: guest.memory_node: found 0; should be left out: kernel = false, and tasks without"),
     "kernel": (xen(guest=GUEST.replace("false", "1")), "6: guest.kernel: found 1; should be true or false"),
     "policy-without-kernel": (xen(guest=GUEST.replace("kernel", 'policy = "linux-3.6"\nkernel')),
                               "6: guest.policy: found linux-3.6; should be left out: kernel = false"),
@@ -119,6 +124,10 @@ WRONG = {
     "xl-s-missing": command("sched-credit2 -r 500", "-t and -r are parameters of a cpupool: -s must stand with them"),
     "xl-offline": command("sched-credit2 -s -r 500", "the tools of this preset cannot set it online: patch 12 "
                           "`libxc_ratelimit`", preset="base"),
+    "xl-offline-14": command("sched-credit2 -s -r 500", "the tools of this preset cannot set it online: patch 14 "
+                             "`libxl_ratelimit`", patches="12-13"),
+    "xl-offline-15": command("sched-credit2 -s -r 500", "the tools of this preset cannot set it online: patch 15 "
+                             "`xl_ratelimit`", patches="12-14"),
     "xl-pool": command("sched-credit2 -s -r 500 -p Pool-1", "there is no cpupool Pool-1; there are Pool-0"),
     "xl-lists": command("sched-credit2 -d vm1", "-d without -w or -c lists, and changes nothing"),
     "xl-pin": command("vcpu-pin vm1", "should be vcpu-pin DOMAIN VCPU HARD [SOFT]"),

@@ -10,6 +10,7 @@ from typing import Any
 
 from contend import guests
 from contend.result import Result
+from contend.xen import report
 
 SCHEMA = 1
 
@@ -55,9 +56,16 @@ TASKS_SHOWN = 10
 
 def mechanism(account: str, summary: dict[str, Any]) -> str:
     """What an account is, in this run."""
+    if report.is_xen(summary):
+        return report.MECHANISMS.get(account) or MECHANISMS.get(account, "").split(" (")[0]
     if account == "rq_lock_wait" and guests.has_guests(summary):
         return guests.RQ_LOCK_WAIT
     return MECHANISMS.get(account, "")
+
+
+def under(summary: dict[str, Any]) -> str:
+    """The policy in words."""
+    return report.under(summary) if report.is_xen(summary) else str(summary["policy"])
 
 
 def ledger_rows(result: Result) -> list[dict[str, Any]]:
@@ -98,6 +106,7 @@ def explain(result: Result) -> dict[str, Any]:
         "schema": SCHEMA,
         "ran": {
             "what": guests.what_ran(s),
+            "under": under(s),
             **{
                 key: s[key]
                 for key in ("workload", "machine", "cpus", "policy", "algorithm", "set", "seed", "virtual_s")
@@ -110,6 +119,7 @@ def explain(result: Result) -> dict[str, Any]:
         "ledger": ledger_rows(result),
         "largest_loss": largest and {**largest, "share_of_busy": largest["ns"] / (busy or 1)},
         "guests": guests.explain(s),
+        "xen": report.explain(s),
         "lock_kinds": s["lock_kinds"],
         "locks": s["locks"][:LOCKS_SHOWN],
         "wakeups": {
@@ -158,21 +168,22 @@ def compare(result: Result, baseline: Result) -> dict[str, Any]:
     features_changed = {
         key: [b["features"].get(key), value] for key, value in s["features"].items() if b["features"].get(key) != value
     }
-    features_changed |= guests.changed(s, b)
+    features_changed |= guests.changed(s, b) | report.changed(s, b)
     # What the changed features act on directly.
-    direct = [r for r in moved if any(key in r["mechanism"].split("features ")[-1] for key in features_changed)]
+    direct = [r for r in moved if any(key in r["mechanism"].split(" (")[-1] for key in features_changed)]
     return {
         "schema": SCHEMA,
-        "result": {"what": guests.what_ran(s), **{k: s[k] for k in RAN}},
-        "baseline": {"what": guests.what_ran(b), **{k: b[k] for k in RAN}},
+        "result": {"what": guests.what_ran(s), "under": under(s), **{k: s[k] for k in RAN}},
+        "baseline": {"what": guests.what_ran(b), "under": under(b), **{k: b[k] for k in RAN}},
         "unit": "CPU-seconds" if same_work else "CPU-seconds per virtual second",
         "virtual_s": [b["virtual_s"], s["virtual_s"]],
-        "features_changed": features_changed,
+        "features_changed": report.collapsed(features_changed, s, b),
         "ledger": rows,
         "largest_change": moved[0] if moved and moved[0]["change"] else None,
         "largest_direct_change": direct[0] if direct and direct[0]["change"] else None,
         "guests": guests.compare(s, b),
-        "rq_locks": [_lock_total(baseline, "rq"), _lock_total(result, "rq")],
+        "xen": report.compare(s, b),
+        "rq_locks": [_lock_total(r, "schedule" if report.is_xen(r.summary) else "rq") for r in (baseline, result)],
         "wakeup_latency_us": [b["wakeup_latency_us"], s["wakeup_latency_us"]],
         "metrics": {
             name: [b["metrics"]["counts"].get(name, {"count": 0, "per_s": 0.0}), value]

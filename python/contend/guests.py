@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from contend.units import duration_us, percent, seconds, si
+from contend.xen import report
 
 LOCKS_SHOWN = 8
 
@@ -71,7 +72,9 @@ def has_guests(summary: dict[str, Any]) -> bool:
 
 
 def what_ran(summary: dict[str, Any]) -> str:
-    """The workload in words: `hackbench`, `10 guests of 16 vCPUs (dbench)`."""
+    """The workload in words: `hackbench`, `10 guests of 16 vCPUs (dbench)`, `2 domains of 4 vCPUs (hogs)`."""
+    if report.is_xen(summary):
+        return report.what_ran(summary)
     guests = summary.get("guests") or []
     words = [] if guests and summary["workload"] == "guests" else [str(summary["workload"])]
     if guests:
@@ -161,7 +164,7 @@ def explain(summary: dict[str, Any]) -> dict[str, Any] | None:
         "exits": exits(summary),
         "locks": locks(summary),
         "lock_preemption": lock_preemption(summary),
-        "directed_yield": directed_yield(summary),
+        "directed_yield": None if report.is_xen(summary) else directed_yield(summary),
         "kvm": summary["kvm"],
     }
 
@@ -185,6 +188,8 @@ def limit(summary: dict[str, Any]) -> dict[str, Any]:
 
 def _why(summary: dict[str, Any], account: str) -> str:
     total, kvm = summary["guests_total"], summary["kvm"]
+    if report.is_xen(summary) and account in report.MECHANISMS and account != "guest_spin":
+        return f"That is {report.MECHANISMS[account].split(' (')[0]}."
     most = exits(summary)[0]
     beside = (
         "CPUs idled beside vCPUs that wanted one."
@@ -290,13 +295,14 @@ def compare(summary: dict[str, Any], baseline: dict[str, Any]) -> list[dict[str,
         add(f"vCPU time: {words}", "%", [s["guests_total"][key] for s in sides])
     for reason in summary["guests_total"]["exits"]:
         add(f"exits: {reason}", "count", [s["guests_total"]["exits"].get(reason, 0) for s in sides])
-    y = [directed_yield(s) for s in sides]
-    add("pause-loop handlers", "count", [x["handlers"] for x in y])
-    add("directed yields attempted", "count", [x["attempted"] for x in y])
-    add("directed yields succeeded", "count", [x["succeeded"] for x in y])
-    for why in FAILED:
-        add(f"directed yields failed: {why.replace('_', ' ')}", "count", [x["failed"][why] for x in y])
-    add("of these, without a lock", "count", [x["failed_unlocked"] for x in y])
+    if not any(report.is_xen(s) for s in sides):
+        y = [directed_yield(s) for s in sides]
+        add("pause-loop handlers", "count", [x["handlers"] for x in y])
+        add("directed yields attempted", "count", [x["attempted"] for x in y])
+        add("directed yields succeeded", "count", [x["succeeded"] for x in y])
+        for why in FAILED:
+            add(f"directed yields failed: {why.replace('_', ' ')}", "count", [x["failed"][why] for x in y])
+        add("of these, without a lock", "count", [x["failed_unlocked"] for x in y])
     p = [s["guests_total"]["lock_preemption"] for s in sides]
     add("lock holders that lost their CPU", "count", [x["holder"] for x in p])
     add("time that they lost", "s", [x["holder_s"] for x in p])

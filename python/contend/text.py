@@ -13,6 +13,7 @@ from rich.table import Table
 
 from contend import guests
 from contend.units import duration_us, percent, seconds, si
+from contend.xen import report
 
 WIDTH_PIPED = 120
 
@@ -41,12 +42,12 @@ def _set_words(ran: dict[str, Any]) -> str:
 
 def outcome_sentence(summary: dict[str, Any]) -> str:
     """One sentence about what ran and how it ended."""
-    from contend.explain import OUTCOMES
+    from contend.explain import OUTCOMES, under
 
     meaning = OUTCOMES.get(summary["outcome"], "")
     what = summary.get("what") or guests.what_ran(summary)
     return (
-        f"{what} on {summary['machine']} ({summary['cpus']} CPUs) under {summary['policy']}"
+        f"{what} on {summary['machine']} ({summary['cpus']} CPUs) under {summary.get('under') or under(summary)}"
         f"{_set_words(summary)}, seed {summary['seed']}: {summary['outcome']} ({meaning}) "
         f"after {seconds(summary['virtual_s'])} of virtual time."
     )
@@ -62,6 +63,7 @@ def run_report(summary: dict[str, Any], out: Console) -> None:
     ledger = summary["ledger_ns"]
     total = sum(ledger.values()) or 1
     work = sum(ledger.get(a, 0) for a in USEFUL)
+    xen = report.is_xen(summary)
     works = "user, syscall, guest_user, guest_kernel" if guests.has_guests(summary) else "user, syscall"
     idle = ledger["idle"]
     lost = {a: ns for a, ns in ledger.items() if a not in USEFUL and a != "idle"}
@@ -73,12 +75,17 @@ def run_report(summary: dict[str, Any], out: Console) -> None:
     )
     if guests.has_guests(summary):
         out.print(_guests_line(summary))
-    latency = summary["wakeup_latency_us"]
-    out.print(
-        f"Wake-ups: {si(latency['count'])}, latency p50 {duration_us(latency['p50'])}, "
-        f"p99 {duration_us(latency['p99'])}, max {duration_us(latency['max'])}. "
-        f"Run-queue locks: {_rq(summary)}."
-    )
+    if xen:
+        from contend import text_xen
+
+        text_xen.ran(summary, out)
+    else:
+        latency = summary["wakeup_latency_us"]
+        out.print(
+            f"Wake-ups: {si(latency['count'])}, latency p50 {duration_us(latency['p50'])}, "
+            f"p99 {duration_us(latency['p99'])}, max {duration_us(latency['max'])}. "
+            f"Run-queue locks: {_rq(summary)}."
+        )
     for name, rate in summary["metrics"]["counts"].items():
         out.print(f"{escape(name)}: {si(rate['count'])}, {si(rate['per_s'])} a virtual second.")
     for name, p in summary["metrics"]["latencies_us"].items():
@@ -136,21 +143,29 @@ def explained(e: dict[str, Any], out: Console) -> None:
         out.print("No time was lost to scheduling or waiting.")
     if e["guests"]:
         out.print(escape(e["guests"]["limit"]["text"]))
-    tasks = e["tasks"]
-    idle = next((r["seconds"] for r in e["ledger"] if r["account"] == "idle"), 0.0)
-    out.print(
-        f"{tasks['count']:,} tasks were runnable without a CPU for {seconds(tasks['delay_s'])} in all, "
-        f"while CPUs idled for {seconds(idle)}; they moved {si(tasks['migrations'])} times between CPUs."
-    )
+    if e["xen"]:
+        out.print(escape(e["xen"]["text"]))
+    else:
+        tasks = e["tasks"]
+        idle = next((r["seconds"] for r in e["ledger"] if r["account"] == "idle"), 0.0)
+        out.print(
+            f"{tasks['count']:,} tasks were runnable without a CPU for {seconds(tasks['delay_s'])} in all, "
+            f"while CPUs idled for {seconds(idle)}; they moved {si(tasks['migrations'])} times between CPUs."
+        )
     rows = [(r["account"], seconds(r["seconds"]), percent(r["share"]), r["mechanism"]) for r in e["ledger"] if r["ns"]]
     columns = [("account", "left"), ("CPU time", "right"), ("share", "right"), ("what it is", "fold")]
     out.print(table("Ledger", columns, rows))
+    if e["xen"]:
+        from contend.text_xen import explained as explained_xen
+
+        explained_xen(e["xen"], out)
     if e["guests"]:
         from contend.text_guests import explained as explained_guests
 
         explained_guests(e["guests"], out)
     _locks(e, out)
-    _wakeups(e, out)
+    if not e["xen"]:
+        _wakeups(e, out)
     waits = [
         (
             f"{t['name']}:{t['task']}",
@@ -163,7 +178,16 @@ def explained(e: dict[str, Any], out: Console) -> None:
         for t in e["longest_waits"]
         if t["max_delay_ns"]
     ]
-    if waits:
+    if waits and e["xen"]:
+        columns = [
+            ("vCPU", "fold"),
+            ("run ms", "right"),
+            ("runs", "right"),
+            ("avg wait ms", "right"),
+            ("max wait ms", "right"),
+        ]
+        out.print(table("vCPUs with the longest waits", columns, [w[:5] for w in waits]))
+    elif waits:
         columns = [
             ("task", "fold"),
             ("runtime ms", "right"),
@@ -284,9 +308,10 @@ def compared(c: dict[str, Any], names: tuple[str, str], out: Console) -> None:
     if direct and direct is not largest and direct["account"] != largest["account"]:
         out.print(f"Of what the changed features act on, most changed in {_changed(direct)}.")
     rq_old, rq_new = c["rq_locks"]
+    locks = "schedule locks" if c["xen"] else "run-queue locks"
     if rq_old["contended"] or rq_new["contended"]:
         out.print(
-            f"Run-queue locks were contended {si(rq_new['contended'])} times instead of {si(rq_old['contended'])} "
+            f"{locks.capitalize()} were contended {si(rq_new['contended'])} times instead of {si(rq_old['contended'])} "
             f"({change_words(rq_old['contended'], rq_new['contended'])}) and waited for {seconds(rq_new['wait_s'])} "
             f"instead of {seconds(rq_old['wait_s'])} ({change_words(rq_old['wait_s'], rq_new['wait_s'])})."
         )
@@ -305,18 +330,22 @@ def compared(c: dict[str, Any], names: tuple[str, str], out: Console) -> None:
     def fact(name: str, old: float, new: float, show: Any = si) -> None:
         facts.append((name, show(old), show(new), change_words(old, new)))
 
-    fact("run-queue locks: acquisitions", rq_old["acquisitions"], rq_new["acquisitions"])
-    fact("run-queue locks: contended", rq_old["contended"], rq_new["contended"])
-    fact("run-queue locks: time waited", rq_old["wait_s"], rq_new["wait_s"], seconds)
-    fact("run-queue locks: time held", rq_old["hold_s"], rq_new["hold_s"], seconds)
+    fact(f"{locks}: acquisitions", rq_old["acquisitions"], rq_new["acquisitions"])
+    fact(f"{locks}: contended", rq_old["contended"], rq_new["contended"])
+    fact(f"{locks}: time waited", rq_old["wait_s"], rq_new["wait_s"], seconds)
+    fact(f"{locks}: time held", rq_old["hold_s"], rq_new["hold_s"], seconds)
     fact("interrupts between CPUs", *c["ipis"])
     fact("moves of tasks between CPUs", *c["migrations"])
     lat_old, lat_new = c["wakeup_latency_us"]
-    for p in ("p50", "p99", "max"):
+    for p in () if c["xen"] else ("p50", "p99", "max"):
         fact(f"wake-up latency {p}", lat_old[p], lat_new[p], duration_us)
     for name, (old, new) in c["metrics"].items():
         fact(f"{name} a virtual second", old["per_s"], new["per_s"])
     out.print(table("", [("", "left"), ("baseline", "right"), ("result", "right"), ("change", "right")], facts))
+    if c["xen"]:
+        from contend.text_xen import compared as compared_xen
+
+        compared_xen(c["xen"], out)
     if c["guests"]:
         from contend.text_guests import compared as compared_guests
 

@@ -20,8 +20,10 @@ def explained(g: dict[str, Any], out: Console) -> None:
     _exits(g, out)
     _locks(g["locks"], out)
     _preemption(g["lock_preemption"], out)
-    _yields(g["directed_yield"], out)
-    _polls(g["kvm"], out)
+    # Xen yields to nobody in particular, and does not poll.
+    if g["directed_yield"] is not None:
+        _yields(g["directed_yield"], out)
+        _polls(g["kvm"], out)
 
 
 def _machines(g: dict[str, Any], out: Console) -> None:

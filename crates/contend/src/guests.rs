@@ -37,7 +37,7 @@ pub(crate) fn build(
                 workload,
                 pin: guest.pins(vcpus, cpus),
                 background: guest.background,
-                memory: None,
+                memory: guest.memory,
             });
             vcpus += guest.vcpus();
         }

@@ -5,14 +5,15 @@
 //! scenario gives the same bytes everywhere.
 
 mod guest;
+mod xen;
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use contend_platform::Account;
+use contend_sched::switches::Value;
 use contend_sim::host::{LockReport, Outcome, RunResult};
 use contend_sim::os::{MetricStore, Samples, TaskReport, histogram};
-use contend_workload::WorkloadSpec;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
@@ -21,6 +22,7 @@ use crate::run::{Partial, write_error};
 use crate::scenario::{Input, Plan};
 use crate::table::Table;
 pub use guest::{About, Guest, LockOfGuest, Preemption, PreemptionOfKind};
+pub use xen::{Domain, Pool, Timed, Xen};
 
 /// Version of the summary's keys and the tables' columns.
 pub const SCHEMA: u32 = 1;
@@ -71,6 +73,7 @@ pub struct Summary {
     pub kvm: Ordered<u64>,
     pub guests_total: Option<Guest>,
     pub guests: Vec<Guest>,
+    pub xen: Option<Xen>,
     pub lock_kinds: Vec<LockKind>,
     pub locks: Vec<Lock>,
     pub locks_used: u64,
@@ -298,15 +301,20 @@ pub(crate) fn summarise(
     // Stable: locks of equal waits stay in the order of the run.
     used.sort_by_key(|l| std::cmp::Reverse(l.stats.wait_ns));
     let mut set: BTreeMap<String, String> = plan.features_set().into_iter().map(|(k, v)| (k.to_string(), v)).collect();
+    if let Some(xen) = &plan.xen {
+        set.extend(xen.features_set().into_iter().map(|(k, v)| (format!("xen.{k}"), v)));
+    }
     set.extend(plan.kvm_set().into_iter().map(|(k, v)| (format!("kvm.{k}"), v)));
     set.extend(plan.machine_set.iter().map(|(k, v)| (format!("machine.{k}"), v.clone())));
 
     let metrics = reported(std::iter::once(&r.metrics).chain(r.guests.iter().map(|g| &g.metrics)));
     let accounts = std::iter::zip(Account::ALL, r.ledger());
     let total = accounts.clone().map(|(_, ns)| ns).sum::<u64>().max(1) as f64;
-    let mut features: Vec<(String, String)> =
-        plan.features.list().into_iter().map(|f| (f.key.into(), f.value)).collect();
-    if !plan.guests.is_empty() {
+    let mut features: Vec<(String, String)> = match &plan.xen {
+        Some(xen) => xen::features(xen),
+        None => plan.features.list().into_iter().map(|f| (f.key.into(), f.value)).collect(),
+    };
+    if !plan.guests.is_empty() && plan.xen.is_none() {
         features.extend(plan.kvm.list().into_iter().map(|f| (format!("kvm.{}", f.key), f.value)));
     }
 
@@ -316,9 +324,13 @@ pub(crate) fn summarise(
         outcome: r.outcome.name(),
         outcome_detail: r.outcome.detail(),
         machine: plan.machine_base.name.clone(),
-        policy: plan.preset.name.into(),
-        algorithm: plan.preset.policy.name(),
-        workload: plan.workload.as_ref().map_or("guests", WorkloadSpec::kind).into(),
+        policy: plan.xen.as_ref().map_or(plan.preset.name.into(), xen::policy),
+        algorithm: plan.xen.as_ref().map_or(plan.preset.policy.name(), |x| x.scheduler.show()),
+        workload: match (&plan.workload, &plan.xen) {
+            (Some(workload), _) => workload.kind().into(),
+            (None, None) => "guests".into(),
+            (None, Some(_)) => "domains".into(),
+        },
         seed: plan.seed,
         set,
         cpus: r.cpus.len() as u64,
@@ -332,6 +344,7 @@ pub(crate) fn summarise(
         kvm: guest::kvm(r),
         guests_total: guest::total(plan, r),
         guests: guest::each(plan, r),
+        xen: xen::summary(plan, r),
         lock_kinds: lock_kinds(r.locks.iter()),
         locks: used.iter().take(LOCKS_MAX).map(|l| lock(l)).collect(),
         locks_used,
@@ -379,6 +392,7 @@ pub const TABLES: &[&str] = &[
     "vcpus",
     "guest_tasks",
     "guest_locks",
+    "xen_vcpus",
 ];
 
 fn tables(plan: &Plan, r: &RunResult, reported: &MetricStore) -> Vec<(&'static str, Vec<u8>)> {
@@ -394,6 +408,7 @@ fn tables(plan: &Plan, r: &RunResult, reported: &MetricStore) -> Vec<(&'static s
         guest::vcpus(r),
         guest::tasks(r),
         guest::locks(r),
+        xen::vcpus(r),
     ];
     std::iter::zip(TABLES.iter().copied(), all.map(Table::into_ipc)).collect()
 }

@@ -7,15 +7,15 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use contend_sim::host::{EventSink, Limits, Outcome, Setup, Status, simulate};
+use contend_sim::host::{Limits, Outcome, Setup, Status, simulate};
 use contend_sim::xen::{self, PoolSetup, Sinks, XenSetup};
 use contend_workload::recording::RecordingReport;
 
-use crate::error::RunError;
+use crate::error::{At, RunError, ScenarioError};
 use crate::guests;
 use crate::result::{Output, summarise};
 use crate::scenario::{Input, Plan};
-use crate::trace::TraceFile;
+use crate::trace::{self, TraceFile};
 
 /// End of a run whose scenario and workload name none: 11 days.
 const HORIZON_NS_MAX: u64 = 1_000_000_000_000_000;
@@ -23,7 +23,8 @@ const HORIZON_NS_MAX: u64 = 1_000_000_000_000_000;
 /// What the caller wants besides the result.
 #[derive(Default)]
 pub struct RunOptions<'a> {
-    /// Write the scheduling events to this file: ftrace text if it ends in `.txt`, else Perfetto's format.
+    /// Write the scheduling events to this file: ftrace text if it ends in `.txt`, a Xen host's records if in `.xentrace` or
+    /// `.bin`, else Perfetto's format.
     pub trace: Option<&'a Path>,
     /// Called some times a second while the simulation runs; false ends it (outcome `interrupted`).
     pub progress: Option<&'a mut dyn FnMut(Status) -> bool>,
@@ -55,13 +56,24 @@ pub fn run(plan: &Plan, options: RunOptions<'_>) -> Result<Output, RunError> {
     let domains = plan.xen.as_ref().map(|_| guests::domains(plan, std::mem::take(&mut guests))).transpose()?;
     let inputs = inputs.into_inner();
 
-    let mut trace = None;
-    let mut sink: Option<Box<dyn EventSink>> = None;
+    let mut partial_trace = None;
+    let mut sinks = Sinks::default();
     if let Some(path) = options.trace {
+        let records = trace::is_xentrace(path);
+        if records && plan.xen.is_none() {
+            let at = At { file: "--trace".into(), line: 0, key: String::new() };
+            let found = format!("\"{}\"", path.display());
+            let right = "a name that does not end in .xentrace or .bin: only Xen hosts make such records".into();
+            return Err(ScenarioError::Value { at, found, right }.into());
+        }
         let partial = Partial::beside(path);
-        let writer = TraceFile::create(&partial.0, path, cpus).map_err(|e| write_error(path, &e))?;
-        sink = Some(Box::new(writer));
-        trace = Some((partial, path));
+        let failed = |e| write_error(path, &e);
+        if records {
+            sinks.xen = Some(trace::create_xentrace(&partial.0).map_err(failed)?);
+        } else {
+            sinks.sched = Some(Box::new(TraceFile::create(&partial.0, path, cpus).map_err(failed)?));
+        }
+        partial_trace = Some((partial, path));
     }
     let mut go_on = |_: Status| true;
     let progress = options.progress.unwrap_or(&mut go_on);
@@ -84,21 +96,20 @@ pub fn run(plan: &Plan, options: RunOptions<'_>) -> Result<Output, RunError> {
                 seed: plan.seed,
                 limits,
             };
-            let sinks = Sinks { sched: sink, xen: None };
             quietly(|| xen::simulate(setup, sinks, &mut look))
         }
         _ => {
             let features = plan.features.clone();
             let setup = Setup { machine, features, workload, seed: plan.seed, limits, guests };
-            quietly(|| simulate(plan.preset.policy, setup, sink, &mut look))
+            quietly(|| simulate(plan.preset.policy, setup, sinks.sched, &mut look))
         }
     };
-    let result = match (result, &trace) {
+    let result = match (result, &partial_trace) {
         (Ok(result), _) => result,
         (Err(e), Some((_, path))) => return Err(write_error(path, &e)),
         (Err(e), None) => return Err(RunError::Resources(e)),
     };
-    if let Some((partial, path)) = trace
+    if let Some((partial, path)) = partial_trace
         && result.outcome != Outcome::Interrupted
     {
         partial.publish(path)?;

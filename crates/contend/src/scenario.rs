@@ -372,7 +372,7 @@ impl Scenario {
         })?;
         let topo = &changed.topology;
         let host = xen::host(self, topo, machine)?;
-        let guests = guest::plan(self, changed.hz, host.as_ref().map(|x| (x, topo)))?;
+        let guests = guest::plan(self, &guest::Host { hz: changed.hz, topo, xen: host.as_ref() })?;
         let xen = host.map(|x| x.finish(self, topo, &guests)).transpose()?;
         Ok(Plan {
             file: self.file.clone(),
@@ -523,6 +523,11 @@ fn workload_error(
 }
 
 impl Plan {
+    /// What `xl sched-credit`, `xl sched-credit2` and `xl vcpu-list` would list of a Xen host at virtual time `at` (ns).
+    pub fn xen_listing(&self, at: u64) -> Option<serde_json::Value> {
+        self.xen.as_ref().map(|xen| xen.listing(&self.machine.topology, &self.guests, at))
+    }
+
     /// Read a file that the workload names.
     ///
     /// # Errors

@@ -1,5 +1,5 @@
 //! Scheduling events of a simulation, written to a file: Perfetto's protobuf, or ftrace text where its name ends in
-//! `.txt`.
+//! `.txt`; of a Xen host also Xen's own records ([`is_xentrace`]).
 //!
 //! Task `i` of the run has the thread id `i + 1` (0 is idle). The events carry no error back into the simulation: the
 //! first error of writing is kept and comes out at the end.
@@ -10,7 +10,9 @@ use std::path::Path;
 
 use contend_platform::{CpuId, Time};
 use contend_sim::host::{EventSink, Who};
+use contend_sim::xen::RecordSink;
 use contend_trace::sink::{At, SchedSink, Task};
+use contend_trace::xentrace::{self, Clock};
 use contend_trace::{TaskState, ftrace, perfetto};
 
 type Out = BufWriter<File>;
@@ -18,6 +20,20 @@ type Out = BufWriter<File>;
 enum Format {
     Perfetto(perfetto::Writer<Out>),
     Text(ftrace::TextWriter<Out>),
+}
+
+/// Is a trace of this name one of Xen's records, as `xentrace` writes them? It ends in `.xentrace` or `.bin`.
+pub fn is_xentrace(named: &Path) -> bool {
+    named.extension().is_some_and(|e| e == "xentrace" || e == "bin")
+}
+
+/// Begins a trace of a Xen host's records in the file `at`, with the time stamps of a 2.4 GHz TSC: what `xenalyze` assumes.
+///
+/// # Errors
+/// The file cannot be created.
+pub fn create_xentrace(at: &Path) -> io::Result<Box<dyn RecordSink>> {
+    let out = BufWriter::with_capacity(1 << 20, File::create(at)?);
+    Ok(Box::new(xentrace::Writer::new(out, Clock::default())))
 }
 
 /// A trace file in the making.

@@ -67,9 +67,27 @@ impl XenTraceDump {
     }
 }
 
+/// What xl would list of the Xen host of a scenario at a virtual time, as one JSON object; "null" if the host is not Xen's.
+/// The scenario's text is checked as if it stood in the file `path`.
+#[pyfunction]
+#[pyo3(signature = (path, at_s=0.0, text=None))]
+fn xen_listing(path: PathBuf, at_s: f64, text: Option<&str>) -> PyResult<String> {
+    let scenario = match text {
+        None => contend::Scenario::from_path(&path),
+        Some(text) => {
+            let base = path.parent().unwrap_or(std::path::Path::new(""));
+            contend::Scenario::parse(text, &path.display().to_string(), base)
+        }
+    };
+    let plan = scenario.and_then(|s| s.plan()).map_err(super::scenario_error)?;
+    let listing = plan.xen_listing((at_s * 1e9).round() as u64);
+    Ok(listing.map_or("null".into(), |v| v.to_string()))
+}
+
 /// Adds what is here to the module.
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<XenTraceDump>()?;
+    m.add_function(wrap_pyfunction!(xen_listing, m)?)?;
     m.add_function(wrap_pyfunction!(xen_trace_summary, m)?)?;
     m.add_function(wrap_pyfunction!(xen_trace_rewrite, m)?)
 }

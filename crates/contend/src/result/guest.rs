@@ -173,9 +173,10 @@ fn guest(plan: &Plan, r: &RunResult, of: &[&GuestReport], about: Option<About>) 
     }
 }
 
-/// The plan of each guest of a result.
+/// The plan of each guest of a result that has a kernel.
 fn plans(plan: &Plan) -> impl Iterator<Item = &GuestPlan> {
-    plan.guests.iter().flat_map(|g| std::iter::repeat_n(g, g.copies.unwrap_or(1) as usize))
+    let kernel = |g: &&GuestPlan| g.domain.as_ref().is_none_or(|d| d.kernel);
+    plan.guests.iter().filter(kernel).flat_map(|g| std::iter::repeat_n(g, g.copies.unwrap_or(1) as usize))
 }
 
 /// Each guest.

@@ -25,6 +25,7 @@ use contend_machine::{HZ_MAX, HZ_MIN, Machine, Topology};
 use contend_platform::CpuId;
 use contend_sched::features::{Features, Preset};
 use contend_sched::switches::FeatureError;
+use contend_sim::guest::Memory;
 use contend_workload::WorkloadSpec;
 use fixedbitset::FixedBitSet;
 use toml::Spanned;
@@ -122,6 +123,8 @@ pub struct GuestPlan {
     pub background: bool,
     /// What runs in it.
     pub workload: WorkloadSpec,
+    /// Where its memory lies.
+    pub memory: Option<Memory>,
     /// What it is on a Xen host.
     pub domain: Option<GuestDomain>,
     at: At,
@@ -277,8 +280,8 @@ impl GuestTable {
     }
 
     /// Everything looked up; `all` are features of every guest's kernel.
-    fn plan(&self, all: &BTreeMap<&str, &Given<String>>, hz: u32, xen: Option<OnXen<'_>>) -> Result<GuestPlan> {
-        if xen.is_some() {
+    fn plan(&self, all: &BTreeMap<&str, &Given<String>>, on: &Host<'_>) -> Result<GuestPlan> {
+        if on.xen.is_some() {
             self.check_of_xen()?;
         }
         let (shape, topology) = self.topology()?;
@@ -309,7 +312,7 @@ impl GuestTable {
             return Err(ScenarioError::MissingKey { at, right });
         };
         let vcpus = topology.nr_cpus();
-        let domain = xen.map(|(xen, topo)| self.domain.plan(xen, topo, vcpus, &self.at)).transpose()?;
+        let domain = on.xen.map(|xen| self.domain.plan(xen, on.topo, vcpus, &self.at)).transpose()?;
         Ok(GuestPlan {
             name: self.name.value.clone(),
             copies: self.copies.as_ref().map(|c| c.value),
@@ -317,10 +320,11 @@ impl GuestTable {
             topology,
             preset,
             features,
-            hz: self.hz.as_ref().map_or(hz, |hz| hz.value),
+            hz: self.hz.as_ref().map_or(on.hz, |hz| hz.value),
             pin: self.pin.as_ref().map_or(Pin::None, |pin| pin.value),
             background: self.background,
             workload: workload.clone(),
+            memory: self.domain.memory(on.topo, &self.at)?,
             domain,
             at: self.at.clone(),
         })
@@ -347,8 +351,13 @@ impl GuestTable {
     }
 }
 
-/// A Xen host, and the topology of its machine.
-type OnXen<'a> = (&'a XenPlan, &'a Topology);
+/// What guests must know of their host.
+pub(super) struct Host<'a> {
+    /// Ticks a second.
+    pub hz: u32,
+    pub topo: &'a Topology,
+    pub xen: Option<&'a XenPlan>,
+}
 
 /// Keys with a word as their value.
 fn is_word(key: &str) -> bool {
@@ -388,15 +397,15 @@ pub(super) fn prefixed(mut e: FeatureError, section: &str, given: &At) -> Scenar
     ScenarioError::Feature { at: set_at(given), source: Box::new(e) }
 }
 
-/// All guests of a scenario, on a host with `hz` ticks a second.
-pub(super) fn plan(scenario: &Scenario, hz: u32, xen: Option<OnXen<'_>>) -> Result<Vec<GuestPlan>> {
+/// All guests of a scenario.
+pub(super) fn plan(scenario: &Scenario, on: &Host<'_>) -> Result<Vec<GuestPlan>> {
     let all: BTreeMap<&str, &Given<String>> =
         scenario.set.iter().filter_map(|(key, given)| Some((key.strip_prefix("guest.")?, given))).collect();
     let mut names = BTreeSet::new();
     let mut vcpus = 0;
     let mut plans = Vec::new();
     for table in &scenario.guests {
-        let plan = table.plan(&all, hz, xen)?;
+        let plan = table.plan(&all, on)?;
         vcpus += plan.vcpus() as u64 * plan.copies.unwrap_or(1);
         if vcpus > VCPUS_MAX {
             let given = table.copies.as_ref().or(table.vcpus.as_ref());
@@ -484,6 +493,10 @@ impl GuestPlan {
             if !set.is_empty() {
                 put("set", toml::Value::Table(set));
             }
+        }
+        if let Some(memory) = self.memory {
+            put("memory_node", (memory.node as i64).into());
+            put("memory_stall_pct", i64::from(memory.stall_pct).into());
         }
         match (&self.domain, xen) {
             (Some(domain), Some(xen)) => domain.put_toml(xen, &mut put),

@@ -5,6 +5,7 @@ use contend_sched::xen::contract::DomParams;
 use contend_sched::xen::features::Scheduler;
 use contend_sched::xen::mask::CpuMask;
 use contend_sched::xen::units::VcpuAffinity;
+use contend_sim::guest::Memory;
 use toml::Spanned;
 use toml::de::DeValue;
 
@@ -66,10 +67,6 @@ pub struct GuestDomain {
     pub pool: usize,
     /// Affinities by vCPU, hard ones within the pool.
     pub affinity: Vec<VcpuAffinity>,
-    /// The node that holds its memory.
-    pub memory_node: Option<usize>,
-    /// How much of its computing waits for memory, in per cent.
-    pub memory_stall_pct: Option<u8>,
     /// A kernel runs in it; else the workload's tasks do, one a vCPU.
     pub kernel: bool,
 }
@@ -130,10 +127,9 @@ impl DomainKeys {
         self.kernel.as_ref().is_none_or(|k| k.value)
     }
 
-    /// A key that was given.
+    /// A key that was given and that only domains have.
     pub fn first(&self) -> Option<&At> {
-        let numbers = [&self.weight, &self.cap, &self.memory_node, &self.memory_stall_pct];
-        let numbers = numbers.into_iter().flatten().map(|g| &g.at);
+        let numbers = [&self.weight, &self.cap].into_iter().flatten().map(|g| &g.at);
         let sets = [&self.cpus, &self.cpus_soft].into_iter().flatten().map(|g| &g.at);
         let others = self.pool.iter().map(|g| &g.at).chain(self.kernel.iter().map(|g| &g.at));
         numbers.chain(sets).chain(others).min_by_key(|at| at.line)
@@ -171,26 +167,41 @@ impl DomainKeys {
         if let Some(given) = &self.cap {
             check_cap(given.value, vcpus, xen).map_err(|right| wrong(&given.at, given.value.to_string(), right))?;
         }
-        if let Some(given) = self.memory_node.as_ref().filter(|n| n.value >= topo.nr_nodes() as u64) {
-            let right = format!("a node of this machine, from 0 to {}", topo.nr_nodes() - 1);
-            return Err(wrong(&given.at, given.value.to_string(), right));
-        }
-        // An override is for all guests, with memory on a node or not.
-        if let Some(given) = self.memory_stall_pct.as_ref().filter(|s| s.at.file != "--set")
-            && self.memory_node.is_none()
-        {
-            let right = "with memory_node, the node that it waits for".to_string();
-            return Err(wrong(&given.at, format!("{} without memory_node", given.value), right));
-        }
         debug_assert!(affinity.iter().all(|a| a.hard.is_subset(&of_pool)), "hard affinity is within the pool");
         Ok(GuestDomain {
             params: DomParams { weight: self.weight.as_ref().map_or(256, |w| w.value as u16), cap: cap as u16 },
             pool,
             affinity,
-            memory_node: self.memory_node.as_ref().map(|n| n.value as usize),
-            memory_stall_pct: self.memory_stall_pct.as_ref().map(|n| n.value as u8),
             kernel: self.kernel(),
         })
+    }
+
+    /// Where the memory of a guest lies, on Xen or not.
+    pub fn memory(&self, topo: &Topology, table: &At) -> Result<Option<Memory>> {
+        let wrong = |at: &At, found: String, right: String| Err(ScenarioError::Value { at: at.clone(), found, right });
+        let (node, stall) = match (&self.memory_node, &self.memory_stall_pct) {
+            (Some(node), Some(stall)) => (node, stall),
+            (Some(_), None) => {
+                let at = At { key: format!("{}.memory_stall_pct", table.key), ..table.clone() };
+                let right = "write memory_stall_pct = N: how much of its computing waits for memory, 0 to 90".into();
+                return Err(ScenarioError::MissingKey { at, right });
+            }
+            // An override is for all guests, with memory on a node or not.
+            (None, Some(stall)) if stall.at.file != "--set" => {
+                let right = "with memory_node, the node that it waits for".to_string();
+                return wrong(&stall.at, format!("{} without memory_node", stall.value), right);
+            }
+            (None, _) => return Ok(None),
+        };
+        if node.value >= topo.nr_nodes() as u64 {
+            let right = format!("a node of this machine, from 0 to {}", topo.nr_nodes() - 1);
+            return wrong(&node.at, node.value.to_string(), right);
+        }
+        if !self.kernel() {
+            let right = "left out: kernel = false, and tasks without a kernel compute as fast on all nodes".into();
+            return wrong(&node.at, node.value.to_string(), right);
+        }
+        Ok(Some(Memory { node: node.value as usize, stall_pct: stall.value as u32 }))
     }
 }
 
@@ -265,12 +276,6 @@ impl GuestDomain {
         put("cpus", set(&|a| a.hard));
         put("cpus_soft", set(&|a| a.soft));
         put("pool", xen.pools[self.pool].name.as_str().into());
-        if let Some(node) = self.memory_node {
-            put("memory_node", (node as i64).into());
-        }
-        if let Some(pct) = self.memory_stall_pct.filter(|_| self.memory_node.is_some()) {
-            put("memory_stall_pct", i64::from(pct).into());
-        }
         if !self.kernel {
             put("kernel", false.into());
         }

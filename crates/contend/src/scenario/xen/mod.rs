@@ -497,6 +497,8 @@ cpus = "8-15"
 name = "dom0"
 vcpus = 4
 pool = "Pool-0"
+memory_node = 1
+memory_stall_pct = 25
 [guest.workload]
 kind = "hackbench"
 [[guest]]
@@ -508,8 +510,6 @@ weight = 512
 cap = 150
 cpus = ["8-11", "node:1"]
 cpus_soft = "8,9"
-memory_node = 1
-memory_stall_pct = 25
 kernel = false
 [guest.workload]
 kind = "hogs"
@@ -530,7 +530,8 @@ xl = "sched-credit2 -s -p right -r 500"
         assert_eq!(domains, [(0, "dom0"), (1, "vm0"), (2, "vm1")]);
         assert_eq!((xen.pools[0].tunables.ratelimit, xen.pools[1].tunables.ratelimit), (0, 1_000_000));
         let vm = first.guests[1].domain.as_ref().expect("a domain");
-        assert_eq!((vm.params.weight, vm.params.cap, vm.memory_node, vm.kernel), (512, 150, Some(1), false));
+        assert_eq!((vm.params.weight, vm.params.cap, vm.kernel), (512, 150, false));
+        assert_eq!(first.guests[0].memory.map(|m| (m.node, m.stall_pct)), Some((1, 25)));
         assert_eq!(format!("{:?}", vm.affinity[1].hard), "8-15");
         let timeline: Vec<_> = xen.timeline().collect();
         let expected =

@@ -171,7 +171,7 @@ impl XenPlan {
         let pool = |(p, t): (&super::PoolPlan, &Tunables)| {
             json!({
                 "name": p.name, "cpus": cpus::show(&p.cpus), "tslice_ms": t.tslice / MS,
-                "ratelimit_us": t.ratelimit / US,
+                "ratelimit_us": t.ratelimit / US, "migration_delay_us": self.features.vcpu_migration_delay_us,
             })
         };
         json!({
