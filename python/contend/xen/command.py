@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from contend.xen import trace
+from contend.xen import hosts, trace
 
 
 @click.group()
@@ -13,3 +13,6 @@ def xen() -> None:
 
 
 xen.add_command(trace.command)
+xen.add_command(hosts.sched_credit)
+xen.add_command(hosts.sched_credit2)
+xen.add_command(hosts.vcpu_list)
