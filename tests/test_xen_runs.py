@@ -143,6 +143,16 @@ def test_two_hosts_are_compared(two: Path) -> None:
     assert report.compare(bare.summary, bare.summary) is None
 
 
+def test_pictures(two: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    from contend.plot import draw
+
+    xen, idle = package.load(two / "r"), package.run({"machine": "2c", "workload": {"kind": "hogs", "duration_ms": 5}})
+    for name, results in (("one", [xen]), ("two", [xen, xen]), ("nothing", [idle])):
+        draw(results, str(tmp_path / f"{name}.png"))
+        assert (tmp_path / f"{name}.png").stat().st_size > 10_000
+
+
 @pytest.mark.parametrize("scheduler", SCHEDULERS)
 def test_every_scheduler_and_preset_runs(scheduler: str) -> None:
     scenario = {
@@ -196,6 +206,19 @@ def test_a_change_at_two_seconds_is_seen(tmp_path: Path, scheduler: str) -> None
     assert share(0, 1) == pytest.approx(0.5, abs=0.01)
     # Credit1 takes credit from vCPUs that wait for long, of which the heavy have more (docs/xen-credit1.md).
     assert share(2, 3) == pytest.approx(0.75, abs=0.02 if scheduler == "credit" else 0.01)
+
+
+@pytest.mark.parametrize(("scheduler", "preset"), [("credit", "base"), ("credit2", "upstream-today")])
+def test_a_cap_that_changes(tmp_path: Path, scheduler: str, preset: str) -> None:
+    """Half a pCPU for two seconds, then one."""
+    command = f"{hosts.COMMANDS[scheduler]} -d vm -c 100"
+    text_ = SHARES.replace("SCHEDULER", scheduler).replace("COMMAND", command).replace("copies = 2", "cap = 50")
+    (tmp_path / "x.toml").write_text(text_)
+    vm = package.run(tmp_path / "x.toml", set={"xen.preset": preset}, horizon_s=4).summary["xen"]["domains"][0]
+    assert (vm["cap"], vm["vcpus"]) == (100, 4)
+    # Credit1 rounds each vCPU's credit up, 37.5 to 38.
+    assert vm["cpu_pct"] == pytest.approx(75, abs=2)
+    assert vm["offline_s"] > 8, "parked"
 
 
 @pytest.mark.parametrize("scheduler", SCHEDULERS)

@@ -328,11 +328,10 @@ def _show_xen(items: list[dict[str, Any]]) -> None:
     from contend import text
 
     presets = list(items[0]["presets"])
-    columns = [("patch", "right"), ("switch", "left"), *((p, "left") for p in presets), ("what it is", "fold"),
-               ("values", "fold")]  # fmt: skip
+    columns = [("#", "right"), ("switch", "left"), *((p, "left") for p in presets), ("what it is", "fold")]
     rows = [
-        ["" if f["patch"] is None else str(f["patch"]), f["name"], *(f["presets"][p] for p in presets), f["doc"],
-         f["values"]]
+        ["" if f["patch"] is None else str(f["patch"]), f["name"], *(f["presets"][p] for p in presets),
+         f["doc"].removeprefix(f"Patch {f['patch']}, ").removeprefix(f"Patch {f['patch']}: ")]
         for f in items
     ]  # fmt: skip
     text.console().print(text.table("", columns, rows))

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from contend import plot_xen
 from contend._core import ContendError
 from contend.guests import has_guests, what_ran
 from contend.result import Result
+from contend.xen.report import is_xen, under
 
 SUFFIXES = (".png", ".svg", ".pdf")
 
@@ -21,7 +23,7 @@ def _label(result: Result, results: Sequence[Result]) -> str:
     s = result.summary
     others = [r.summary["set"] for r in results if r is not result]
     changed = [f"{k}={v}" for k, v in s["set"].items() if not others or any(o.get(k) != v for o in others)]
-    label = " + ".join([s["policy"], *([", ".join(changed)] if changed else [])])
+    label = " + ".join([under(s) if is_xen(s) else s["policy"], *([", ".join(changed)] if changed else [])])
     return label if len(label) <= LABEL_MAX else f"{label[:LABEL_MAX]}..."
 
 
@@ -67,8 +69,12 @@ def draw(results: Sequence[Result], file: str) -> None:
         _guests(axes[3], results)
     figure.suptitle(f"{what_ran(first)} on {first['machine']} ({first['cpus']} CPUs)")
     _ledger(top, results)
-    _latency(left, results)
-    _placement(right, results)
+    if any(is_xen(r.summary) for r in results):
+        plot_xen.times(left, results)
+        plot_xen.shares(right, results)
+    else:
+        _latency(left, results)
+        _placement(right, results)
     save(figure, file)
 
 
@@ -99,8 +105,10 @@ def _latency(ax: Any, results: Sequence[Result]) -> None:
             x.append(max(r["to_ns"], 1) / 1e3)
             y.append(max(1 - seen / total, 0.1 / total))
         ax.step(x, y, where="post", label=_label(result, results))
-    ax.set_xscale("log")
-    ax.set_yscale("log")
+    # Axes of nothing cannot be logarithmic.
+    if any(len(line.get_xdata()) for line in ax.lines):
+        ax.set_xscale("log")
+        ax.set_yscale("log")
     ax.set_xlabel("wake-up latency, us")
     ax.set_ylabel("share of wake-ups that took longer")
     ax.set_title("From a run queue to running")
