@@ -41,7 +41,10 @@ fn damaged_scenarios_never_panic() {
         "[set]",
         "[[guest]]",
         "[xen]",
-        "[[at]]",
+        "[[at]]\ns = 1\nxl = \"sched-credit2 -d 1 -w 9\"\n",
+        "cpus = \"^0-3,node:1\"\n",
+        "copies = 3\n",
+        "[[xen.pool]]\ncpus = \"0\"\n",
         "kind",
         "é",
         "\0",
@@ -65,7 +68,10 @@ fn damaged_scenarios_never_panic() {
             }
             let damaged: String = chars.into_iter().collect();
             match Scenario::parse(&damaged, "damaged.toml", Path::new(".")) {
-                Ok(_) => read += 1,
+                Ok(scenario) => {
+                    read += 1;
+                    let _ = scenario.plan();
+                }
                 Err(e) => {
                     refused += 1;
                     assert!(e.to_string().starts_with("damaged.toml"), "{e}");
