@@ -94,7 +94,10 @@ impl XenPolicy for Credit2 {
     }
     fn remove<C: Lend<Self>>(&self, cx: &C, unit: UnitId) {
         self.deassign(cx, cx.rq_of(cx.processor(unit)), unit);
-        cx.with_domain(cx.info(unit).dom, |d| d.units.retain(|u| *u != unit));
+        cx.with_domain(cx.info(unit).dom, |d| {
+            d.units.retain(|u| *u != unit);
+            d.parked.retain(|u| *u != unit);
+        });
     }
 
     fn schedule<C: Lend<Self>>(&self, cx: &C, curr: Option<UnitId>) -> Decision {

@@ -140,3 +140,14 @@ fn who_has_no_budget_is_passed_over() {
     assert_eq!(candidate(&conf("upstream-today"), &on3(None), &mut table).next, Next::Waiter(1));
     assert_eq!(table.looked, [0, 1]);
 }
+
+#[test]
+fn the_list_is_by_credit_first_come_first_served() {
+    let mut rq = super::super::state::Rq::new(&cpus("0-1"));
+    let places = [(0, 5), (1, 7), (2, 5), (3, -1), (4, 5)].map(|(n, credit)| rq.queue(unit(n), credit));
+    assert_eq!(places, [0, 0, 2, 3, 3]);
+    let order = |rq: &super::super::state::Rq| rq.list.iter().map(|e| e.unit.0).collect::<Vec<_>>();
+    assert_eq!(order(&rq), [1, 0, 2, 4, 3]);
+    rq.unqueue(unit(2));
+    assert_eq!(order(&rq), [1, 0, 4, 3]);
+}
