@@ -168,6 +168,22 @@ fn locks_that_are_held_are_not_waited_for() {
     cx.release(RqId(0));
 }
 
+#[test]
+fn the_own_load_does_not_count() {
+    let policy = credit2("base", &[("credit2_runqueue", "socket")]);
+    let mut world = World::new(&topo("2n1l1c1t"), policy, vec![Dom::new(256, 0, 1, Load::BURNER)]);
+    world.run_until(3 * S);
+    let cpu = world.xen.unit(unit(0)).processor();
+    let rq = usize::from(cpu.0);
+    let cx = world.on(cpu).cx(true);
+    // Alone with its whole load here, beside half as much there: it stays.
+    with_rq(&world, 1 - rq, |r| r.b_avgload = P / 2);
+    assert_eq!(policy.pick(&cx, unit(0)), cpu);
+    with_rq(&world, rq, |r| r.b_avgload += P);
+    assert_ne!(policy.pick(&cx, unit(0)), cpu);
+    cx.release(RqId(rq as u16));
+}
+
 /// Patch 19 does not wait for a home whose lock is held: two runqueues could want each other.
 #[test]
 fn a_home_that_is_locked_is_given_up() {
