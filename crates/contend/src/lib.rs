@@ -18,6 +18,7 @@ pub mod error;
 mod guests;
 mod names;
 pub mod result;
+mod rings;
 pub mod run;
 pub mod scenario;
 mod table;

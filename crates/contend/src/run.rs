@@ -14,6 +14,7 @@ use contend_workload::recording::RecordingReport;
 use crate::error::{At, RunError, ScenarioError};
 use crate::guests;
 use crate::result::{Output, summarise};
+use crate::rings;
 use crate::scenario::{Input, Plan};
 use crate::trace::{self, TraceFile};
 
@@ -50,6 +51,7 @@ pub fn run(plan: &Plan, options: RunOptions<'_>) -> Result<Output, RunError> {
     let mut limits =
         Limits { horizon: plan.horizon_ns.unwrap_or(HORIZON_NS_MAX), stall: plan.stall_ns, warmup: plan.warmup_ns };
     let mut guests = guests::build(plan, &read, &mut recordings)?;
+    rings::check(plan, &workload, &guests, false)?;
     if let Some(end) = guests::one_end(&mut workload, &mut guests) {
         limits.horizon = limits.horizon.min(end);
     }

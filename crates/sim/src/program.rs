@@ -39,6 +39,25 @@ pub enum ObjectKind {
         /// contention is simulated: they move to whoever does.
         lines: u32,
     },
+    /// A socket whose sender is the kernel: what is written is handed over, not copied.
+    Inbox {
+        /// Bytes that it holds; the sender sleeps while it is full.
+        capacity: u32,
+        /// As for a socket.
+        lines: u32,
+    },
+    /// One end of a ring that two domains of a Xen host share. The front end is written to ([`Op::Write`], a packet each), the back
+    /// end read from ([`Op::Read`], one packet whatever the number).
+    Ring {
+        /// Which ring: both ends name it.
+        channel: u32,
+        /// Which end.
+        end: RingEnd,
+        /// The virtual CPU that events interrupt.
+        vcpu: u16,
+        /// Bytes of each packet; the same at both ends.
+        bytes: u32,
+    },
     /// A sleeping mutex (futex based, FIFO wake-up, no hand-off).
     Mutex,
     /// A condition variable.
@@ -64,6 +83,25 @@ pub enum ObjectKind {
     },
     /// An address space: which tasks share translations ([`Op::Join`], [`Op::Shootdown`]).
     AddressSpace,
+}
+
+/// An end of a shared ring.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RingEnd {
+    /// Puts requests in: the guest's driver.
+    Front,
+    /// Takes them: dom0's.
+    Back,
+}
+
+impl RingEnd {
+    /// In a word.
+    pub fn name(self) -> &'static str {
+        match self {
+            RingEnd::Front => "front",
+            RingEnd::Back => "back",
+        }
+    }
 }
 
 /// One step of a program.

@@ -1,10 +1,11 @@
 //! The simulated world: the platform contract on the engine.
 
 use crate::engine::Engine;
+use crate::guest::{Channel, Packet};
 use crate::kvm::Hypervisor;
 use crate::lines::Touch;
 use crate::os::Os;
-use crate::program::Op;
+use crate::program::{Op, RingEnd};
 use crate::thread::Ready;
 use contend_platform::{
     Account, CpuId, Interrupts, Ipi, Line, NEVER, Nanos, Ordering, Platform, SchedEvent, SchedPlatform, TaskId, Time,
@@ -42,6 +43,25 @@ pub trait World: SchedPlatform<Word = SimWord> + Sized + 'static {
     fn owe_latency(&self, ns: Nanos);
     /// The last foreground task has exited.
     fn all_exited(&self);
+    /// The ring `channel`, whose `end` is the caller's kernel's; its events interrupt `cpu` (domains of a Xen host only).
+    fn channel(&self, channel: u32, end: RingEnd, cpu: CpuId) -> Rc<Channel> {
+        unreachable!(
+            "{} end of channel {channel}, bound to CPU {cpu}: only domains of a Xen host share rings",
+            end.name()
+        )
+    }
+    /// Send an event to an end of a ring.
+    fn notify(&self, channel: &Channel, to: RingEnd) {
+        unreachable!("there is no channel {} to notify the {} end of", channel.number, to.name())
+    }
+    /// Have the hypervisor copy what another domain has granted.
+    fn grant_copy(&self, packet: Packet) {
+        unreachable!("nobody grants {packet:?}")
+    }
+    /// The physical CPU that runs the caller.
+    fn physical_cpu(&self) -> CpuId {
+        self.cpu()
+    }
     /// A look at guarded data without cost: for reports.
     fn observe<T, R>(cell: &Self::Cell<T>, f: impl FnOnce(&T) -> R) -> R;
     /// Start a task with a stack.

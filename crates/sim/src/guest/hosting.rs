@@ -1,9 +1,11 @@
 //! What the code of guests knows of its hypervisor, whichever that is.
 
+use super::channel::Channel;
 use crate::world::SimWord;
 use contend_machine::Machine;
-use contend_platform::{NEVER, Nanos};
-use std::cell::Cell;
+use contend_platform::{NEVER, Nanos, Platform};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 /// What hosting costs on the machine, in ns: its file's section `[virt]`.
@@ -56,6 +58,8 @@ pub(crate) struct Hosting {
     pub ipis_delivered: Cell<u64>,
     /// Guests and host programs that the run waits for.
     unfinished: Cell<usize>,
+    /// Rings that guests share.
+    channels: RefCell<BTreeMap<u32, Rc<Channel>>>,
 }
 
 impl Hosting {
@@ -69,7 +73,13 @@ impl Hosting {
             pv_sched_yield: false,
             ipis_delivered: Cell::new(0),
             unfinished: Cell::new(unfinished),
+            channels: RefCell::default(),
         }
+    }
+    /// A ring that guests share, made when it is first asked for.
+    pub fn channel(&self, p: &impl Platform<Word = SimWord>, number: u32) -> Rc<Channel> {
+        let mut channels = self.channels.borrow_mut();
+        Rc::clone(channels.entry(number).or_insert_with(|| Rc::new(Channel::new(p, number))))
     }
     /// Cycles of the time-stamp counter in ns.
     pub fn cycles(&self, n: u64) -> Nanos {

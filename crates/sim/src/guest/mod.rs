@@ -1,5 +1,6 @@
 //! Virtual machines, as their kernels see them. `docs/internals/guests.md` says what runs where.
 
+mod channel;
 mod hosting;
 mod memory;
 mod run;
@@ -8,6 +9,8 @@ mod state;
 mod vcpu;
 mod vm;
 
+pub(crate) use channel::SLOTS;
+pub use channel::{Channel, Packet};
 pub(crate) use hosting::Hosting;
 pub use memory::Memory;
 pub(crate) use run::{Boot, RunningGuest, boot};

@@ -2,10 +2,12 @@
 //!
 //! Kernel code of a guest runs with the guest's interrupts off; the host's come at any access and in the middle of computing.
 
+use super::channel::{Channel, Packet};
 use super::state::{KICK, VcpuState};
 use super::vm::{GuestWork, Vm};
 use crate::engine::{FULL_SPEED, first_tick, next_tick};
 use crate::kvm::{Exit, VcpuCall};
+use crate::program::RingEnd;
 use crate::thread::{Call, Spin, Thread};
 use crate::world::{SimCell, SimWord, World};
 use contend_platform::Ordering::Acquire;
@@ -417,6 +419,25 @@ impl World for Vcpu {
     }
     fn owe_latency(&self, ns: Nanos) {
         self.thread.compute(ns);
+    }
+    fn channel(&self, channel: u32, end: RingEnd, cpu: CpuId) -> Rc<Channel> {
+        let channel = self.vm.hosting.channel(self, channel);
+        channel.bind(end, self.vm.vcpu(cpu));
+        channel
+    }
+    /// EVTCHNOP_send.
+    fn notify(&self, channel: &Channel, to: RingEnd) {
+        self.exit(Exit::Vmcall, VcpuCall::Event { channel: channel.number, to });
+    }
+    /// GNTTABOP_copy: one hypercall; the bytes come out of the caches of whoever wrote them.
+    fn grant_copy(&self, packet: Packet) {
+        let engine = self.thread.engine();
+        let kib = engine.work_cost(Work::CopyKib) + engine.refill_cost(packet.from, engine.current());
+        let ns = self.state.virt().hypercall + (kib * u64::from(packet.bytes)).div_ceil(1024);
+        self.state.quick_exit(&self.thread, Exit::Vmcall, ns);
+    }
+    fn physical_cpu(&self) -> CpuId {
+        self.thread.engine().current()
     }
     fn all_exited(&self) {
         self.vm.finished.set(Some(self.now()));

@@ -4,6 +4,7 @@ use super::on_spin::Search;
 use super::{Hypervisor, Kvm};
 use crate::guest::{IPIS, KICK, VcpuState, Vm};
 use crate::os::{Os, Pending};
+use crate::program::RingEnd;
 use crate::world::Sim;
 use contend_platform::Ordering::Acquire;
 use contend_platform::{Account, CpuId, Ipi, NEVER, Platform, SchedPlatform, TaskId, Work};
@@ -24,6 +25,8 @@ pub(crate) enum VcpuCall {
     Kick { target: CpuId },
     /// The pv sched yield.
     Yield { target: CpuId },
+    /// An event for an end of a ring that domains share.
+    Event { channel: u32, to: RingEnd },
 }
 
 /// What is left to do of an exit when the vCPU's thread runs again.
@@ -134,6 +137,9 @@ impl<L: Policy> Exiting<'_, L> {
             VcpuCall::Yield { target } => {
                 p.charge(Work::Ns, kvm.hosting.costs.hypercall);
                 self.yield_by_hypercall(vm.vcpu(target))
+            }
+            VcpuCall::Event { channel, .. } => {
+                unreachable!("channel {channel}: only domains of a Xen host share rings")
             }
         }
     }

@@ -9,6 +9,7 @@ mod cross_cpu;
 mod futex;
 mod object;
 mod pipe;
+mod ring;
 mod threads;
 mod word_futex;
 
@@ -184,6 +185,8 @@ pub struct Os<W: World> {
     buckets: word_futex::Buckets,
     /// By CPU; empty where nobody needs them.
     flushes: Vec<cross_cpu::Flushes<W>>,
+    /// Ends of rings among the objects.
+    rings: Vec<ObjId>,
 }
 
 /// Most exited tasks whose reports are kept.
@@ -217,6 +220,10 @@ impl<W: World> Os<W> {
             initial: RefCell::new(initial),
             threads: RefCell::new(threads),
             buckets: word_futex::Buckets::default(),
+            rings: (0..workload.objects.len())
+                .filter(|i| matches!(workload.objects[*i].kind, ObjectKind::Ring { .. }))
+                .map(|i| ObjId(i as u32))
+                .collect(),
             flushes: cross_cpu::Flushes::of(p, workload.objects.iter().any(|o| o.kind == ObjectKind::AddressSpace)),
         }
     }
@@ -387,6 +394,8 @@ impl<W: World> Os<W> {
                 }
                 self.block(kernel, p, task, pending)
             }
+            Pending::Write(o, n) if self.is_ring(o) => self.ring_send(kernel, p, task, o, n),
+            Pending::Read(o, _) if self.is_ring(o) => self.ring_take(kernel, p, task, o),
             Pending::Write(o, n) => self.pipe_write(kernel, p, task, o, n),
             Pending::Read(o, n) => self.pipe_read(kernel, p, task, o, n),
             Pending::Lock(o) => self.mutex_lock(kernel, p, task, o, false),
@@ -504,6 +513,7 @@ impl<W: World> Os<W> {
                 format!("a change of line {}, spinning since {} us", spins.line, spins.since / 1000)
             }
             Pending::Sleep(at) => format!("a timer at {at} ns"),
+            Pending::Read(o, _) if self.is_ring(o) => format!("a packet from {}", name(o)),
             Pending::Write(o, n) => format!("room for {n} bytes in {}", name(o)),
             Pending::Read(o, n) => format!("{n} bytes from {}", name(o)),
             Pending::Lock(o) => match self.object(o).owner() {
@@ -602,7 +612,8 @@ impl<W: World, L: Policy> Syscalls<W, L> for Os<W> {
         p.enter(before);
         end
     }
-    fn call_function(&self, _: &Kernel<W, L>, p: &W) {
+    fn call_function(&self, kernel: &Kernel<W, L>, p: &W) {
         self.flush(p);
+        self.ring_events(kernel, p);
     }
 }

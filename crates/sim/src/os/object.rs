@@ -1,5 +1,6 @@
 //! Objects that tasks share: a lock on its own line, and the data it guards.
 
+use crate::guest::Channel;
 use crate::program::{self, ObjectKind};
 use crate::world::World;
 use contend_platform::{Account, CpuId, Platform, TaskId};
@@ -8,6 +9,7 @@ use contend_sched::policy::Policy;
 use contend_sched::rq_lock::{KernelLock, LockStats};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::rc::Rc;
 
 /// One object. Its data is touched with its lock held, but for the user-space word of a mutex.
 pub(super) struct Object<W: World> {
@@ -33,6 +35,8 @@ pub(super) struct Object<W: World> {
     pub waiters: RefCell<VecDeque<TaskId>>,
     /// Writers of a pipe.
     pub writers: RefCell<VecDeque<TaskId>>,
+    /// What an end of a ring shares with the other.
+    pub channel: Option<Rc<Channel>>,
 }
 
 /// An object's lock in the result.
@@ -55,6 +59,10 @@ impl<W: World> Object<W> {
             _ => 0,
         };
         let data = p.line();
+        let channel = match o.kind {
+            ObjectKind::Ring { channel, end, vcpu, .. } => Some(p.channel(channel, end, CpuId(vcpu))),
+            _ => None,
+        };
         Object {
             name: o.name.clone(),
             kind: o.kind.clone(),
@@ -69,6 +77,7 @@ impl<W: World> Object<W> {
             word: p.word(p.line(), 0),
             waiters: RefCell::default(),
             writers: RefCell::default(),
+            channel,
         }
     }
 
@@ -98,6 +107,8 @@ impl<W: World> Object<W> {
         let kind = match self.kind {
             ObjectKind::Pipe { .. } => "pipe",
             ObjectKind::Socket { .. } => "socket",
+            ObjectKind::Inbox { .. } => "inbox",
+            ObjectKind::Ring { .. } => "ring",
             ObjectKind::Mutex => "mutex",
             ObjectKind::Cond => "cond",
             ObjectKind::Barrier { .. } => "barrier",

@@ -18,7 +18,7 @@ use std::collections::VecDeque;
 const PAGE: u64 = 4096;
 
 impl<W: World> Os<W> {
-    fn copy(&self, p: &W, bytes: u64) {
+    pub(super) fn copy(&self, p: &W, bytes: u64) {
         let ns = (p.work_cost(Work::CopyKib) * bytes).div_ceil(1024);
         p.charge(Work::Ns, ns);
     }
@@ -37,14 +37,14 @@ impl<W: World> Os<W> {
     /// A socket's state comes from the CPU that worked on it last.
     fn fetch_state(&self, p: &W, o: ObjId) {
         let ob = self.object(o);
-        if let ObjectKind::Socket { lines, .. } = ob.kind {
+        if let ObjectKind::Socket { lines, .. } | ObjectKind::Inbox { lines, .. } = ob.kind {
             let from = ob.state_at.replace(p.cpu());
             p.owe_latency(u64::from(lines) * p.line_cost(from, p.cpu()));
         }
     }
 
     fn is_socket(&self, o: ObjId) -> bool {
-        matches!(self.object(o).kind, ObjectKind::Socket { .. })
+        matches!(self.object(o).kind, ObjectKind::Socket { .. } | ObjectKind::Inbox { .. })
     }
 
     fn transfer_cost(&self, p: &W, o: ObjId) {
@@ -53,7 +53,9 @@ impl<W: World> Os<W> {
 
     fn capacity(&self, o: ObjId) -> u64 {
         match self.object(o).kind {
-            ObjectKind::Pipe { capacity } | ObjectKind::Socket { capacity, .. } => u64::from(capacity),
+            ObjectKind::Pipe { capacity }
+            | ObjectKind::Socket { capacity, .. }
+            | ObjectKind::Inbox { capacity, .. } => u64::from(capacity),
             ref other => panic!("{} is a {other:?}, not a pipe or socket", self.object(o).name),
         }
     }
@@ -71,7 +73,9 @@ impl<W: World> Os<W> {
         let ob = self.object(o);
         // A socket's sender fills its buffer before it takes the queue's lock; a pipe is filled under it.
         let filled = self.is_socket(o) && u64::from(bytes) <= capacity - ob.level.get();
-        if filled {
+        // An inbox is handed its bytes.
+        let copied = !matches!(ob.kind, ObjectKind::Inbox { .. });
+        if filled && copied {
             self.copy(p, bytes.into());
         }
         ob.lock.lock(p);
@@ -82,7 +86,7 @@ impl<W: World> Os<W> {
         // A write that fits the buffer at all goes in whole (PIPE_BUF); a larger one in parts.
         let n = if u64::from(bytes) <= capacity && u64::from(bytes) > free { 0 } else { u64::from(bytes).min(free) };
         if n > 0 {
-            if !filled {
+            if !filled && copied {
                 self.copy(p, n);
             }
             ob.writer.set(p.cpu());
@@ -124,7 +128,9 @@ impl<W: World> Os<W> {
             if self.wakes_writers(o, n) {
                 match ob.kind {
                     // Senders that wait for room in a socket do not wait exclusively: all are woken.
-                    ObjectKind::Socket { .. } => self.wake_all(kernel, p, ob.writers.take().into(), flags::SYNC),
+                    ObjectKind::Socket { .. } | ObjectKind::Inbox { .. } => {
+                        self.wake_all(kernel, p, ob.writers.take().into(), flags::SYNC)
+                    }
                     _ => self.wake_queue(kernel, p, &ob.writers),
                 }
             }
@@ -156,7 +162,9 @@ impl<W: World> Os<W> {
             return false;
         }
         match ob.kind {
-            ObjectKind::Socket { capacity, .. } => ob.level.get() <= u64::from(capacity) / 4,
+            ObjectKind::Socket { capacity, .. } | ObjectKind::Inbox { capacity, .. } => {
+                ob.level.get() <= u64::from(capacity) / 4
+            }
             _ => {
                 ob.freed.set(ob.freed.get() + n);
                 let page = ob.freed.get() >= PAGE || ob.level.get() == 0;
@@ -169,7 +177,7 @@ impl<W: World> Os<W> {
     }
 
     /// finish_wait: a task that was woken without being taken off the queue takes itself off.
-    fn leave(&self, queue: &RefCell<VecDeque<TaskId>>, task: TaskId) {
+    pub(super) fn leave(&self, queue: &RefCell<VecDeque<TaskId>>, task: TaskId) {
         let mut q = queue.borrow_mut();
         if let Some(at) = q.iter().position(|t| *t == task) {
             q.remove(at);

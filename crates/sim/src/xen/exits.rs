@@ -6,7 +6,7 @@ use crate::kvm::VcpuCall;
 use crate::program::{Cx, Metrics, Op};
 use crate::thread::Call;
 use crate::world::{Sim, World};
-use contend_platform::Ordering::Acquire;
+use contend_platform::Ordering::{AcqRel, Acquire};
 use contend_platform::{Account, Ipi, NEVER, Nanos, Platform, SchedPlatform, TaskId, Work};
 use contend_sched::xen::contract::{UnitId, XenPolicy};
 use contend_sched::xen::mechanism::{Hypercalls, Xen};
@@ -96,6 +96,13 @@ impl<L: XenPolicy> Exit<'_, L> {
             VcpuCall::Kick { target } => {
                 p.charge(Work::Ns, costs.hypercall);
                 self.notify(host.unit_beside(unit, target), KICK);
+            }
+            VcpuCall::Event { channel, to } => {
+                p.charge(Work::Ns, costs.hypercall);
+                let channel = host.hosting.channel(p, channel);
+                p.fetch_or(channel.pending(to), 1, AcqRel);
+                // An upcall: the guest's handler looks at all that is pending.
+                self.notify(channel.port(to).thread_task(), Ipi::CallFunction.bit());
             }
             // SCHEDOP_yield: to nobody in particular.
             VcpuCall::Yield { .. } => {

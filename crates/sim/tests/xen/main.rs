@@ -2,6 +2,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod rings;
 mod trace;
 
 use common::{Does, MS, hog, machine, preset, script};
@@ -20,6 +21,10 @@ const EVERYWHERE: VcpuAffinity = VcpuAffinity { hard: CpuMask::NONE, soft: CpuMa
 
 fn affinity(hard: CpuMask, soft: CpuMask) -> VcpuAffinity {
     VcpuAffinity { hard, soft }
+}
+
+fn only(cpu: u16) -> CpuMask {
+    CpuMask::only(CpuId(cpu))
 }
 
 /// Computes without end.
@@ -135,7 +140,6 @@ fn guest_kernels_run_halt_and_interrupt_one_another() {
 fn hard_affinity_holds_and_can_change() {
     for scheduler in ALL {
         let mut domains = vec![programs(1, 2, burner), programs(2, 2, || sleeper(2 * MS, 3 * MS))];
-        let only = |cpu| CpuMask::only(CpuId(cpu));
         domains[0].affinity = vec![affinity(only(0), only(0)); 2];
         let mut s = setup("2c", scheduler, domains, 1_000 * MS);
         s.timeline.push(Change { at: 500 * MS, what: What::Affinity(0, 1, affinity(only(1), only(1))) });

@@ -34,8 +34,8 @@ use toml::de::DeValue;
 use value::{Bad, shown};
 
 use crate::programs::{
-    Daemons, Dbench, Ebizzy, GuestBoot, Hackbench, Hogs, KernelBuild, LockLoop, Mmc, Oltp, OltpDedicated, Periodic,
-    PingPong, Schbench, Sembench, Tbench, Uperf,
+    Daemons, Dbench, Ebizzy, GuestBoot, Hackbench, Hogs, IperfClient, IperfServer, KernelBuild, LockLoop, Mmc, Oltp,
+    OltpDedicated, Periodic, PingPong, Schbench, Sembench, Tbench, Uperf,
 };
 use crate::recording::{RecordingReport, RecordingSpec};
 
@@ -181,6 +181,8 @@ kinds! {
     KernelBuild(KernelBuild),
     GuestBoot(GuestBoot),
     Ebizzy(Ebizzy),
+    IperfClient(IperfClient),
+    IperfServer(IperfServer),
     RtApp(RtAppFile),
     Recording(RecordingSpec)
 }
@@ -377,6 +379,8 @@ impl WorkloadSpec {
             WorkloadSpec::KernelBuild(s) => s.tasks(),
             WorkloadSpec::GuestBoot(s) => s.tasks(),
             WorkloadSpec::Ebizzy(s) => s.tasks(),
+            WorkloadSpec::IperfClient(s) => s.tasks(),
+            WorkloadSpec::IperfServer(s) => s.tasks(),
             WorkloadSpec::RtApp(_) | WorkloadSpec::Recording(_) => 0,
             WorkloadSpec::Mix(m) => m.parts.iter().map(Self::tasks).sum(),
         }
@@ -485,6 +489,8 @@ impl WorkloadSpec {
             WorkloadSpec::KernelBuild(s) => s.build(w, nr_cpus),
             WorkloadSpec::GuestBoot(s) => s.build(w, nr_cpus),
             WorkloadSpec::Ebizzy(s) => s.build(w, nr_cpus),
+            WorkloadSpec::IperfClient(s) => s.build(w, nr_cpus),
+            WorkloadSpec::IperfServer(s) => s.build(w, nr_cpus),
             WorkloadSpec::RtApp(s) => {
                 let text = String::from_utf8_lossy(&bytes(&s.file)?).into_owned();
                 *w = crate::rtapp::parse(&text, &s.file)?.workload(nr_cpus)?;
