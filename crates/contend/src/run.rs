@@ -51,7 +51,7 @@ pub fn run(plan: &Plan, options: RunOptions<'_>) -> Result<Output, RunError> {
     let mut limits =
         Limits { horizon: plan.horizon_ns.unwrap_or(HORIZON_NS_MAX), stall: plan.stall_ns, warmup: plan.warmup_ns };
     let mut guests = guests::build(plan, &read, &mut recordings)?;
-    rings::check(plan, &workload, &guests, false)?;
+    rings::check(plan, &workload, &guests, plan.xen.is_some())?;
     if let Some(end) = guests::one_end(&mut workload, &mut guests) {
         limits.horizon = limits.horizon.min(end);
     }

@@ -283,7 +283,7 @@ impl Scenario {
                 return Err(no_guests(At { key: key.into(), ..at }, value));
             }
             if guest::is_key(rest) {
-                return self.guests.iter_mut().try_for_each(|g| g.set(rest, value, &at));
+                return guest::set_all(&mut self.guests, rest, value, &at);
             }
         }
         if let Some(rest) = key.strip_prefix("workload.") {

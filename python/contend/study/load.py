@@ -18,6 +18,7 @@ from contend.study.model import (
     BEFORE,
     CHANGE,
     SEEDS_MAX,
+    XEN,
     Assumption,
     Beyond,
     Metric,
@@ -28,12 +29,15 @@ from contend.study.model import (
     Value,
     Variant,
     Workload,
+    host_policy,
 )
 from contend.study.rows import check_rows, read_rows, text_of_file
 from contend.study.section import Section, StudyInvalid, close
 
 SCHEMA = 1
 FORMS = ["rate", "time_of", "latency", "normalized", "reduction", "value"]
+OF_HOST = ("xen.scheduler", "xen.credit2_runqueue")
+"""What tables of one study may differ in besides."""
 SLICE_MS = 30.0
 SLICE_MS_MAX = 1e9
 """As long as a horizon may be."""
@@ -119,27 +123,30 @@ def load(study: str | os.PathLike[str]) -> Study:
     before = top.sub("before", needed=True)
     assert before is not None
     policy = before.take("policy", str)
-    _known(before, "policy", policy, [p["name"] for p in _listed("presets")], "`contend list presets` lists them")
+    _policy(before, policy)
     before_set = _features(before.sub("set"), policy)
     reference = before.take("variant", str, BEFORE)
     before.done()
     by_variant = "variant" in top.table
     kind = "variant" if by_variant else "switch"
     switches = _switches(top, kind, policy, reference)
+    places = top.take("x", list, [], "a list of names")
+    if not all(isinstance(p, str) and p for p in places) or len(set(places)) != len(places):
+        raise top.wrong("x", places, "names, each once")
     files = [
         f
         for f in (folder / "published.csv", folder / "upstream.csv")
         if f.name != "upstream.csv" or f.exists() or f.is_symlink()
     ]
     variants = (reference, *(switches if by_variant else (AFTER, CHANGE)))
-    tables = [read_rows(f, name, variants) for f in files]
+    tables = [read_rows(f, name, variants, places) for f in files]
     rows = tuple(row for rows in tables for row in rows)
     sections = top.subs("workload")
     groups = {s.take("name", str): s for s in top.subs("fit")}
     shared = {name: _parameters(s.sub("fitted", needed=True)) for name, s in groups.items()}
     for s in groups.values():
         s.done()
-    workloads = tuple(_workload(s, folder, rows, reference, shared) for s in sections)
+    workloads = tuple(_workload(s, folder, rows, reference, shared, places=places) for s in sections)
     for i, w in enumerate(workloads):
         if any((v.name, v.machine, v.table) == (w.name, w.machine, w.table) for v in workloads[:i]):
             raise sections[i].wrong("name", w.name, "a workload that stands here once for each machine")
@@ -198,16 +205,23 @@ def _known(section: Section, key: str, found: str, known: Iterable[str], where: 
         raise StudyInvalid(f"{section.at(key)}: found '{found}'; {close(found, known, where)}")
 
 
+def _policy(section: Section, policy: str) -> None:
+    known = [*(p["name"] for p in _listed("presets")), XEN]
+    _known(section, "policy", policy, known, "`contend list presets` lists them; xen where the host is Xen")
+
+
 def _features(section: Section | None, policy: str) -> Settings:
     """A table of features, and of nothing else."""
     if section is None:
         return {}
-    features = [f["name"] for f in _listed("features", policy)]
+    features = [f["name"] for f in _listed("features", host_policy(policy))]
+    of_xen = ["scheduler", "preset", "patches", *(f["name"] for f in _listed("xen"))]
     out: Settings = {}
     for key in list(section.table):
-        # `guest.KEY` is a feature of every guest's kernel, `kvm.KEY` one of the hypervisor.
+        # `guest.KEY` is a feature of every guest's kernel, `kvm.KEY` and `xen.KEY` are the hypervisor's.
         of, _, _ = key.rpartition(".")
         known = [f"kvm.{f['name']}" for f in _listed("kvm")] if of == "kvm" else features
+        known = [f"xen.{name}" for name in of_xen] if of == "xen" else known
         known = [f"guest.{f}" for f in known] if of == "guest" else known
         if key not in known:
             raise StudyInvalid(
@@ -290,10 +304,15 @@ def _scenario(section: Section, folder: Path, key: str = "scenario") -> Path:
 
 
 def _fit(
-    section: Section, mine: list[Row], reference: str, shared: tuple[Parameter, ...] | None
+    section: Section,
+    mine: list[Row],
+    reference: str,
+    shared: tuple[Parameter, ...] | None,
+    places: Sequence[str] = (),
 ) -> tuple[tuple[float, ...], tuple[str, ...], tuple[Parameter, ...]]:
     """`fit_x`, `fit_metrics` and `fitted`: which rows were fitted to, and what."""
     fit_x = section.take("fit_x", list, [], "a list of values of x")
+    fit_x = [float(places.index(x)) if x in places else x for x in fit_x]
     published = {r.x for r in mine if r.variant == reference}
     for value in fit_x:
         if isinstance(value, bool) or not isinstance(value, (int, float)) or value not in published:
@@ -332,7 +351,7 @@ def _parameters(fitted: Section | None) -> tuple[Parameter, ...]:
 
 def _workload(
     section: Section, folder: Path, rows: tuple[Row, ...], reference: str,
-    groups: dict[str, tuple[Parameter, ...]],
+    groups: dict[str, tuple[Parameter, ...]], *, places: Sequence[str],
 ) -> Workload:  # fmt: skip
     name, machine, table = section.take("name", str), section.take("machine", str), section.take("table", str, None)
     mine = [r for r in rows if (r.workload, r.machine) == (name, machine) and table in (None, r.table)]
@@ -340,7 +359,7 @@ def _workload(
         known = sorted({f"{r.workload} on {r.machine}" for r in rows})
         right = close(f"{name} on {machine}", known, f"published.csv has {'; '.join(known)}")
         raise StudyInvalid(f"{section.at('name')}: published.csv has no row of {name} on {machine}; {right}")
-    at_x = _scenario_at(section, folder, {r.x for r in mine})
+    at_x = _scenario_at(section, folder, {r.x for r in mine}, places)
     scenario = at_x[0][1] if at_x else _scenario(section, folder)
     x = section.take("x", str, None)
     group = section.take("fit", str, None)
@@ -354,7 +373,7 @@ def _workload(
     warmup_ms = float(section.number("warmup_ms", 0, least=0, most=SLICE_MS_MAX))
     times = section.take("times", dict, {})
     share = float(section.number("share", 1.0, above=0, most=1))
-    fit_x, fit_metrics, parameters = _fit(section, mine, reference, None if group is None else groups[group])
+    fit_x, fit_metrics, parameters = _fit(section, mine, reference, None if group is None else groups[group], places)
     if parameters and any(m.form not in ("value", "time", "percentile") for m in metrics.values()):
         raise StudyInvalid(f"{section.at('metric')}: only a rate, a time, a value or a latency can be fitted")
     settings = _settings(section.sub("set"))
@@ -387,17 +406,20 @@ def _factors(
     return tuple((k, float(v)) for k, v in times.items())
 
 
-def _scenario_at(section: Section, folder: Path, xs: set[float]) -> tuple[tuple[float, Path], ...]:
+def _scenario_at(
+    section: Section, folder: Path, xs: set[float], places: Sequence[str] = ()
+) -> tuple[tuple[float, Path], ...]:
     """`scenarios`: a scenario for each x, where more than one key depends on it."""
     table = section.sub("scenarios")
     if table is None:
         return ()
     found = {}
     for key in list(table.table):
-        if not key.replace(".", "", 1).isdigit() or float(key) not in xs:
+        at = str(places.index(key)) if key in places else key
+        if not at.replace(".", "", 1).isdigit() or float(at) not in xs:
             shown = ", ".join(f"{x:g}" for x in sorted(xs))
             raise StudyInvalid(f"{table.at(key)}: unknown key; should be x of a row: {shown}")
-        found[float(key)] = _scenario(table, folder, key)
+        found[float(at)] = _scenario(table, folder, key)
     absent = xs - set(found)
     if absent:
         raise StudyInvalid(f"{section.at('scenarios')}: missing {min(absent):g}; should have a scenario for each x")
@@ -406,7 +428,7 @@ def _scenario_at(section: Section, folder: Path, xs: set[float]) -> tuple[tuple[
 
 def _check_settings(section: Section, x: str | None, settings: Settings, fitted: list[str]) -> None:
     for key in settings:
-        if not key.startswith(("workload.", "machine.", "guest.workload.")):
+        if not key.startswith(("workload.", "machine.", "guest.workload.")) and key not in OF_HOST:
             right = "a key of the workload or of the machine: features stand in [before] and [switch.NAME]"
             raise StudyInvalid(f"{section.at('set')}: found {key}; should be {right}")
     for key in (*([] if x is None else [x]), *fitted):
@@ -447,7 +469,7 @@ def _try_switch(section: Section, workloads: tuple[Workload, ...], policy: str, 
     for w in workloads[:1]:
         sets = [(k, text_of(v)) for k, v in features.items()]
         try:
-            _core.resolve(path=w.scenario, machine=w.machine, policy=policy, set=sets)
+            _core.resolve(path=w.scenario, machine=w.machine, policy=host_policy(policy), set=sets)
         except _core.ContendError as e:
             raise StudyInvalid(f"{section.at()}: {str(e).removeprefix('--set: ')}") from None
 
@@ -512,7 +534,7 @@ def _beyond(section: Section, folder: Path, workloads: tuple[Workload, ...]) -> 
     variants = []
     for v in section.subs("variants"):
         policy = v.take("policy", str)
-        _known(v, "policy", policy, [p["name"] for p in _listed("presets")], "`contend list presets` lists them")
+        _policy(v, policy)
         variants.append(Variant(v.take("name", str), policy, _features(v.sub("set"), policy)))
         v.done()
     columns = section.take("columns", list)

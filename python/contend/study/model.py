@@ -13,8 +13,17 @@ CHANGE = "after-vs-before"
 """Variants of the published rows, where a study names no others: unpatched, patched, and posts that print only the
 change."""
 
+XEN = "xen"
+"""In the place of a preset: the host is Xen, which takes no policy of Linux; `xen.KEY` says what it runs."""
+
 SEEDS_MAX = 1000
 """Runs of each variant, and draws of the uncertain costs, are at most this many."""
+
+
+def host_policy(policy: str) -> str | None:
+    """What a run is given as its policy."""
+    return None if policy == XEN else policy
+
 
 Value = bool | int | float | str
 Settings = dict[str, Value]

@@ -17,7 +17,7 @@ from typing import Protocol
 from contend import _core
 from contend.run import text_of
 from contend.study.load import number
-from contend.study.model import Metric, Row, Settings, Study, Workload
+from contend.study.model import Metric, Row, Settings, Study, Workload, host_policy
 
 Sets = tuple[tuple[str, str], ...]
 
@@ -38,7 +38,7 @@ class Run:
     def command(self) -> str:
         """The command that runs the same."""
         words = ["contend", "run", str(self.scenario), *(["--machine", self.machine] if self.machine else [])]
-        words += ["--policy", self.policy]
+        words += ["--policy", policy] if (policy := host_policy(self.policy)) else []
         for key, value in self.set:
             words += ["--set", f"{key}={value}"]
         words += ["--seed", str(self.seed)]
@@ -53,7 +53,7 @@ class Run:
         return _core.resolve(
             path=self.scenario,
             machine=self.machine,
-            policy=self.policy,
+            policy=host_policy(self.policy),
             set=list(self.set),
             seed=self.seed,
             horizon_s=self.horizon_s,

@@ -30,8 +30,10 @@ def text_of_file(file: Path) -> str:
         raise StudyInvalid(f"{file}: cannot be read: {e.strerror}") from None
 
 
-def read_rows(file: Path, study: str, variants: Sequence[str] = (BEFORE, AFTER, CHANGE)) -> tuple[Row, ...]:
-    """The published rows."""
+def read_rows(
+    file: Path, study: str, variants: Sequence[str] = (BEFORE, AFTER, CHANGE), places: Sequence[str] = ()
+) -> tuple[Row, ...]:
+    """The published rows. `places` are names of x: they stand for 0, 1, ... and are shown with `x_name`."""
     text = text_of_file(file)
     reader = csv.reader(text.splitlines())
     header = next(reader, [])
@@ -48,6 +50,11 @@ def read_rows(file: Path, study: str, variants: Sequence[str] = (BEFORE, AFTER, 
         if len(cells) != len(COLUMNS):
             raise StudyInvalid(f"{at}: found {len(cells)} cells; should be {len(COLUMNS)}")
         cell = dict(zip(COLUMNS, cells, strict=True))
+        if places:
+            if cell["x"] not in places:
+                raise StudyInvalid(f"{at}: x: found '{cell['x']}'; should be {' or '.join(places)}")
+            cell["x"] = str(places.index(cell["x"]))
+            cell["x_name"] += f" ({', '.join(f'{i} {name}' for i, name in enumerate(places))})"
         rows.append(_row(cell, at, reader.line_num, study, variants))
         if len(rows) > ROWS_MAX:
             raise StudyInvalid(f"{at}: a study has at most {ROWS_MAX:,} rows")

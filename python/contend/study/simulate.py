@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from contend._core import ContendError
 from contend.run import run as simulate_one
-from contend.study.model import Metric, Workload
+from contend.study.model import Metric, Workload, host_policy
 from contend.study.plan import Run
 from contend.study.section import StudyInvalid
 from contend.study.values import read
@@ -63,7 +63,7 @@ def _measure(run: Run, expressions: set[str], stop: threading.Event) -> Measured
     result = simulate_one(
         run.scenario,
         machine=run.machine,
-        policy=run.policy,
+        policy=host_policy(run.policy),
         set=dict(run.set),
         seed=run.seed,
         horizon_s=run.horizon_s,

@@ -26,7 +26,7 @@ use contend_platform::CpuId;
 use contend_sched::features::{Features, Preset};
 use contend_sched::switches::FeatureError;
 use contend_sim::guest::Memory;
-use contend_workload::WorkloadSpec;
+use contend_workload::{SpecProblem, WorkloadSpec};
 use fixedbitset::FixedBitSet;
 use toml::Spanned;
 use toml::de::DeValue;
@@ -430,6 +430,23 @@ pub(super) fn plan(scenario: &Scenario, on: &Host<'_>) -> Result<Vec<GuestPlan>>
         return Err(ScenarioError::Value { at, found: "true for all guests".into(), right });
     }
     Ok(plans)
+}
+
+/// `--set guest.KEY=VALUE` for a key of the tables. One of a workload is for those whose workload has it.
+pub(super) fn set_all(guests: &mut [GuestTable], key: &str, value: &str, at: &At) -> Result<()> {
+    let (mut known, mut unknown) = (guests.is_empty(), None);
+    for guest in guests {
+        match guest.set(key, value, at) {
+            Ok(()) => known = true,
+            Err(ScenarioError::WorkloadKey { at, source })
+                if matches!(source.problem, SpecProblem::UnknownKey { .. }) =>
+            {
+                unknown.get_or_insert(ScenarioError::WorkloadKey { at, source });
+            }
+            Err(e) => return Err(e),
+        }
+    }
+    unknown.filter(|_| !known).map_or(Ok(()), Err)
 }
 
 impl GuestPlan {
