@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from conftest import ROOT, Contend
+from contend import list_xen
 from contend.study import fitting, load, plan, reproduction
 
 NAMES = sorted(f.parent.name for f in (ROOT / "studies").glob("*/study.toml"))
@@ -67,7 +68,10 @@ def test_pairs_differ_in_the_switch_alone(name: str) -> None:
             sets = features(before), features(after)
             assert before == after
             differ = {k for k in {*sets[0], *sets[1]} if sets[0].get(k) != sets[1].get(k)}
-            assert differ <= set(switch)
+            named = set(switch)
+            if "xen.patches" in switch:
+                named |= {f"xen.{f['name']}" for f in list_xen() if f.get("patch")}
+            assert differ <= named
             assert differ
 
 
@@ -77,12 +81,17 @@ def test_features_and_costs_are_the_policys_and_the_machines(name: str) -> None:
     study = load.load(name)
     for w in study.workloads:
         keys = (*w.set, *w.parameters, w.x or "workload.")
-        assert all(key.startswith(("workload.", "guest.workload.")) for key in keys)
+        assert all(key.startswith(("workload.", "guest.workload.")) or key in load.OF_HOST for key in keys)
     for file in (study.folder / "scenarios").glob("*.toml"):
         found = tomllib.loads(file.read_text())
-        assert set(found) in ({"machine", "workload"}, {"machine", "guest"}), file
+        of_xen = {"machine", "xen", "set", "guest"}
+        assert set(found) in ({"machine", "workload"}, {"machine", "guest"}, of_xen), file
+        assert set(dict(flat(found.get("set", {})))) <= set(load.OF_HOST), file
+        keys_of_guests = {"name", "copies", "vcpus", "topology", "pin", "policy", "set", "workload"}
+        if set(found) == of_xen:
+            keys_of_guests |= {"cpus_soft", "memory_node", "memory_stall_pct"}
         for guest in found.get("guest", []):
-            assert set(guest) <= {"name", "copies", "vcpus", "topology", "pin", "policy", "set", "workload"}, file
+            assert set(guest) <= keys_of_guests, file
 
 
 @pytest.mark.parametrize("name", NAMES)
