@@ -115,7 +115,7 @@ def _table(title: str, effects: Sequence[dict[str, Any]], rows: dict[Any, dict[s
     columns = [
         *([("metric", "fold")] if several else []),
         *([("variant", "fold")] if variants else []),
-        (x_name, "right"), (effects[0]["reference"], "right"), ("sim.", "right"),
+        (_names_below(x_name), "right"), (effects[0]["reference"], "right"), ("sim.", "right"),
         ("" if variants else effects[0]["variant"] if before else "after", "right"), ("sim.", "right"),
         ("effect %", "right"), ("sim. %", "right"), ("band", "right"), ("verdict", "fold"),
     ]  # fmt: skip
@@ -246,6 +246,12 @@ def _ablation(r: Reproduction, out: Console) -> None:
             lines.append([name, *(points(cells[v, x]["simulated_pct"]) for x in xs)])
         columns = [("effect of, %", "fold"), *((f"{x:g}", "right") for x in xs)]
         out.print(text.table(escape(f"Ablation: {place[1]} on {place[2]}, {place[3]}"), columns, lines))
+
+
+def _names_below(x_name: str) -> str:
+    """`load (0 idle, 1 busy)`, in a line each."""
+    name, _, places = x_name.partition(" (")
+    return "\n".join([name, *places.removesuffix(")").split(", ")]) if places else name
 
 
 HEADING = 14
