@@ -63,7 +63,7 @@ def _value(table: str, workload: str, x: float, variant: str, more: tuple[tuple[
 
 def value(table: str, workload: str, x: float, variant: str, more: Sets | None = None) -> float:
     """Seconds of the build or Gbit/s of iperf, the mean over the seeds."""
-    return _value(table, workload, x, variant, tuple((more or {}).items()))  # type: ignore[arg-type]
+    return _value(table, workload, x, variant, tuple((more or {}).items()))
 
 
 def change_pct(table: str, x: float, more: Sets | None = None) -> float:
