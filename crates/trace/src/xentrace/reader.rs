@@ -102,6 +102,11 @@ impl Reader {
         Ok(Self { path, input, window, done: false, cpus: Vec::new(), report: XenReadReport::default() })
     }
 
+    /// What is read.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// The records in the order of their time stamps, over all pCPUs.
     pub fn in_time_order(self) -> TimeOrder {
         TimeOrder::new(self)

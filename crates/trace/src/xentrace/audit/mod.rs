@@ -1,0 +1,260 @@
+//! Credit2's decisions in a binary trace, and what Credit2 as it is here decides with the same inputs.
+//!
+//! Which decisions there are, when their inputs count as known and what came out is in `docs/xen-decisions.md`. State is
+//! kept as the records tell it ([`state`]); at each decision the policy's own functions are asked
+//! (`contend_sched::xen::credit2`), and the answer is compared with the record. What the record says is then what the
+//! state holds: errors of ours do not add up.
+//!
+//! A pass of the scheduler is a row of records of one pCPU between which no other record of that pCPU stands, so what
+//! follows on the same pCPU is looked up ahead of time: which pCPU a vCPU was told to, how long one had run. Inputs are
+//! those that the state holds when the decision's own record comes in the order of time stamps.
+
+mod clock;
+mod load;
+mod pass;
+mod report;
+mod state;
+mod tickle;
+
+use std::collections::BTreeMap;
+
+use contend_machine::Topology;
+use contend_platform::CpuId;
+use contend_sched::xen::credit2::state::Conf;
+use contend_sched::xen::features::XenFeatures;
+use contend_sched::xen::mask::CpuMask;
+
+use super::{Clock, Reader, XenEvent as E};
+use crate::error::TraceError;
+pub use report::{Audit, Case, Kind, Tally};
+use state::{Place, State};
+
+/// What is known of the recorded host, and not in the trace.
+#[derive(Clone, Debug)]
+pub struct Host {
+    /// Ticks of the TSC.
+    pub clock: Clock,
+    /// Weights of domains; 256 of those not named.
+    pub weights: BTreeMap<u16, u16>,
+    /// Soft affinity of domains' vCPUs; all pCPUs for those not named.
+    pub soft: BTreeMap<u16, CpuMask>,
+    /// The rate limit, in us; 0: none.
+    pub ratelimit_us: u64,
+    /// The pCPUs; `None`: as many as there are, each a core of its own.
+    pub topology: Option<Topology>,
+    /// The policy that is asked.
+    pub features: XenFeatures,
+}
+
+impl Default for Host {
+    fn default() -> Self {
+        Self {
+            clock: Clock::default(),
+            weights: BTreeMap::new(),
+            soft: BTreeMap::new(),
+            ratelimit_us: 1000,
+            topology: None,
+            features: XenFeatures::preset("upstream-today").expect("a preset"),
+        }
+    }
+}
+
+/// A record, with where the next of its pCPU is.
+#[derive(Clone, Copy, Debug)]
+struct Rec {
+    /// Since the first record.
+    ns: i64,
+    cpu: usize,
+    next: Option<u32>,
+    event: E,
+}
+
+/// Asks all that can be asked.
+///
+/// The records are held in memory, 64 bytes each.
+///
+/// # Errors
+/// Those of reading; [`TraceError::NotXentrace`] if no record is Credit2's, or the host has fewer pCPUs than the trace.
+pub fn audit(reader: Reader, host: &Host) -> Result<Audit, TraceError> {
+    let path = reader.path().to_path_buf();
+    let mut recs: Vec<Rec> = Vec::new();
+    let mut last: Vec<Option<usize>> = Vec::new();
+    let mut first_tsc = None;
+    for record in reader.in_time_order() {
+        let record = record?;
+        let first = *first_tsc.get_or_insert(record.tsc);
+        let cpu = record.cpu.index();
+        if last.len() <= cpu {
+            last.resize(cpu + 1, None);
+        }
+        if let Some(before) = last[cpu].replace(recs.len()) {
+            recs[before].next = Some(recs.len() as u32);
+        }
+        let ns = host.clock.ns(record.tsc.saturating_sub(first)) as i64;
+        recs.push(Rec { ns, cpu, next: None, event: record.event });
+    }
+    let wrong = |found: String| TraceError::NotXentrace { path: path.clone(), found };
+    let rq_of = queues(&recs, last.len());
+    if rq_of.iter().all(Option::is_none) {
+        return Err(wrong("no record of Credit2's scheduler".into()));
+    }
+    let topology = match &host.topology {
+        Some(topology) if topology.nr_cpus() < last.len() => {
+            return Err(wrong(format!("{} pCPUs, where the host given has {}", last.len(), topology.nr_cpus())));
+        }
+        Some(topology) => topology.clone(),
+        None => contend_machine::Machine::synthetic(&format!("{}c", last.len())).expect("a number of cores").topology,
+    };
+    let mut auditor = Auditor {
+        recs,
+        conf: Conf::new(&host.features),
+        ratelimit: host.ratelimit_us * 1000,
+        state: State::new(host, topology, rq_of),
+        passes: (0..last.len()).map(|_| None).collect(),
+        tickling: vec![None; last.len()],
+        loads: vec![load::Recent::default(); last.len()],
+        leaving: None,
+        out: Audit::default(),
+    };
+    for at in 0..auditor.recs.len() {
+        auditor.step(at);
+    }
+    Ok(auditor.out)
+}
+
+/// The run queue of each pCPU, as its passes tell.
+fn queues(recs: &[Rec], cpus: usize) -> Vec<Option<usize>> {
+    let mut of = vec![None; cpus];
+    for rec in recs {
+        if let E::Credit2Schedule { cpu, rq, .. } = rec.event
+            && let Some(of) = of.get_mut(cpu.index())
+        {
+            *of = Some(usize::from(rq));
+        }
+    }
+    of
+}
+
+/// What is under way.
+struct Auditor {
+    recs: Vec<Rec>,
+    conf: Conf,
+    /// ns.
+    ratelimit: u64,
+    state: State,
+    /// By pCPU: the pass that it is in.
+    passes: Vec<Option<pass::Pass>>,
+    /// By pCPU: the vCPU that it looks for a pCPU for, the pCPU that it belongs to, its credit.
+    tickling: Vec<Option<tickle::Tickling>>,
+    loads: Vec<load::Recent>,
+    /// A vCPU that is on its way from this run queue to another, and its mean load, which still counts there.
+    leaving: Option<(usize, Option<i64>)>,
+    out: Audit,
+}
+
+impl Auditor {
+    /// The records that follow on the same pCPU.
+    fn after(&self, at: usize) -> impl Iterator<Item = (usize, &E)> {
+        let mut next = self.recs[at].next;
+        std::iter::from_fn(move || {
+            let at = next? as usize;
+            next = self.recs[at].next;
+            Some((at, &self.recs[at].event))
+        })
+    }
+
+    /// The clock of a record's pCPU when it was made: that of the pass, if there is one.
+    fn now(&self, at: usize) -> i64 {
+        let Rec { ns, cpu, .. } = self.recs[at];
+        self.passes[cpu].as_ref().map_or_else(|| self.state.clocks.now(cpu, ns), |pass| pass.now)
+    }
+
+    /// Counts a decision: `inputs` or why they are not known; whether ours is the same, and how both are told.
+    fn count<T>(
+        &mut self,
+        kind: Kind,
+        at: usize,
+        inputs: Result<T, &'static str>,
+        compare: impl FnOnce(T) -> Result<(), String>,
+    ) {
+        let Rec { ns, cpu, event, .. } = self.recs[at];
+        let outcome = inputs.map(compare);
+        self.out.count(kind, outcome, |what| Case {
+            kind,
+            ns: ns as u64,
+            cpu: CpuId(cpu as u16),
+            record: event.to_string(),
+            what,
+        });
+    }
+
+    fn step(&mut self, at: usize) {
+        let Rec { cpu, event, .. } = self.recs[at];
+        match event {
+            E::Credit2Schedule { rq, idle, smt_idle, tickled, .. } => {
+                self.begin_pass(at, usize::from(rq), [idle, smt_idle, tickled]);
+            }
+            E::Credit2CreditBurn { vcpu, credit, delta, budget } => self.burned(at, vcpu, credit, delta, budget),
+            E::Credit2RunqCandidate { .. } | E::Credit2Ratelimit { .. } => self.chosen(at),
+            E::Credit2CreditReset { vcpu, start, end } => self.reset(at, vcpu, start, end),
+            E::Credit2RunqPos { vcpu, pos } => self.inserted(at, vcpu, pos as usize),
+            E::Credit2TickleNew { vcpu, cpu, credit } => self.looks_for_cpu(at, vcpu, cpu, credit),
+            E::Credit2TickleCheck { vcpu, credit, score } => self.scored(at, vcpu, credit, score),
+            E::Credit2Tickle { cpu: target } => self.tickled(cpu, target),
+            E::Credit2UpdateRunqLoad { .. } => self.queue_load(at),
+            E::Credit2UpdateVcpuLoad { .. } => self.vcpu_load(at),
+            E::Credit2LoadCheck { .. } => self.load_checked(at),
+            E::Credit2LoadBalance { .. } => self.balanced(at),
+            E::Credit2Migrate { vcpu, from, to } => self.migrates(at, vcpu, from.into(), to.into()),
+            E::Credit2RunqAssign { vcpu, rq } => self.assigned(vcpu, rq.into()),
+            E::Credit2RunqMaxWeight { rq, weight } => self.max_weight(at, rq.into(), weight),
+            E::Credit2PickedCpu { .. } => {
+                self.count(Kind::Pick, at, Err::<(), _>("which pCPU comes next in turn is not in the records"), |()| Ok(()));
+            }
+            E::Yield { vcpu } => self.state.vcpu(vcpu).yielded = true,
+            _ => {}
+        }
+        if self.passes[cpu].as_ref().is_some_and(|pass| pass.last == at) {
+            self.end_pass(at);
+        }
+    }
+
+    fn max_weight(&mut self, at: usize, rq: usize, weight: u16) {
+        let Some(queue) = self.state.queues.get(rq) else { return };
+        let inputs = queue.members_known.then(|| self.state.largest_weight(rq)).ok_or("not all vCPUs of the run queue have been met");
+        self.count(Kind::Weight, at, inputs, |ours| same(ours, weight));
+        self.state.queues[rq].max_weight = Some(weight);
+    }
+
+    fn inserted(&mut self, at: usize, vcpu: super::VcpuId, pos: usize) {
+        let told = self.after(at).next().and_then(|(_, e)| match e {
+            E::Credit2TickleNew { vcpu: v, cpu, credit } if *v == vcpu => Some((*cpu, *credit)),
+            _ => None,
+        });
+        let v = self.state.vcpu(vcpu);
+        if let Some((cpu, credit)) = told {
+            (v.credit, v.cpu) = (Some(credit), Some(cpu));
+        }
+        let credit = v.credit;
+        let Some(rq) = told.and_then(|(cpu, _)| self.state.rq_of(cpu)).or(self.state.vcpu(vcpu).rq) else {
+            return self.count(Kind::Insert, at, Err::<(), _>("the run queue is not known"), |()| Ok(()));
+        };
+        // It has been counted in the load, but is in the list only from now on.
+        self.state.place(vcpu, Some(rq), Place::Coming);
+        let unit = self.state.unit(vcpu);
+        let inputs = self.state.complete(rq).and(credit.ok_or("the credit is not known"));
+        let ours = inputs.map(|credit| {
+            let queue = &mut self.state.queues[rq].rq;
+            let place = queue.queue(unit, credit);
+            queue.unqueue(unit);
+            place
+        });
+        self.count(Kind::Insert, at, ours, |ours| same(ours, pos));
+        self.state.insert(vcpu, rq, pos);
+    }
+}
+
+/// Compares ours with the real one.
+fn same<T: PartialEq + std::fmt::Debug>(ours: T, real: T) -> Result<(), String> {
+    if ours == real { Ok(()) } else { Err(format!("ours {ours:?}, real {real:?}")) }
+}
