@@ -28,7 +28,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for c in &out.cases {
         let n = shown.entry(c.kind).or_insert(0);
         *n += 1;
-        if *n <= 6 {
+        if *n <= std::env::var("N").map_or(6, |n| n.parse().unwrap()) {
             println!("{:?} {:.9} cpu {} {}\n    {}", c.kind, c.ns as f64 / 1e9, c.cpu.0, c.record, c.what);
         }
     }

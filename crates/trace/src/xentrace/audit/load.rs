@@ -49,13 +49,10 @@ impl Auditor {
             let (least, most) = (ours(*range.start()), ours(*range.end()));
             Err(format!("ours {least:?} to {most:?}, real {:?}; {now} vCPUs, {range:?} units, {told:?}", (avg, b_avg)))
         });
-        let now = Stamp { cpu, ns: self.now(at) };
-        let ahead = self.state.queues[rq].avgload.and_then(|(_, then)| self.state.clocks.since(cpu, now.ns, then));
+        let now = self.state.clocks.stamp(cpu, self.now(at), self.passes[cpu].is_some());
         let queue = &mut self.state.queues[rq];
-        // A clock that is behind leaves the time of the mean as it is.
-        let stamp = queue.avgload.filter(|_| ahead.is_some_and(|a| a < 0)).map_or(now, |(_, then)| then);
         let change = load - queue.load.unwrap_or(load);
-        (queue.avgload, queue.b_avgload, queue.load) = (Some((avg, stamp)), Some(b_avg), Some(load));
+        (queue.avgload, queue.b_avgload, queue.load) = (Some((avg, now)), Some(b_avg), Some(load));
         let recent = &mut self.loads[cpu];
         recent.rqs = [Some((rq, b_avg)), recent.rqs[0]];
         recent.change = Some((at, change));
@@ -88,10 +85,8 @@ impl Auditor {
             let (least, most) = (shifts.decayed(a, *range.start(), was), shifts.decayed(a, *range.end(), was));
             Err(format!("ours {least} to {most}, real {avg}; {a} before, counts {was}, {range:?} units"))
         });
-        let now = Stamp { cpu, ns: self.now(at) };
-        let ahead = v.load.and_then(|(_, then)| self.state.clocks.since(cpu, now.ns, then));
-        let stamp = v.load.filter(|_| ahead.is_some_and(|a| a < 0)).map_or(now, |(_, then)| then);
-        self.state.vcpu(vcpu).load = Some((avg, stamp));
+        let now = self.state.clocks.stamp(cpu, self.now(at), self.passes[cpu].is_some());
+        self.state.vcpu(vcpu).load = Some((avg, now));
         let rq = self.loads[cpu].rqs[0].map(|(rq, _)| rq);
         match change {
             1 => self.state.place(vcpu, rq, Place::Coming),

@@ -27,6 +27,7 @@ use contend_sched::xen::mask::CpuMask;
 use super::{Clock, Reader, XenEvent as E};
 use crate::error::TraceError;
 pub use report::{Audit, Case, Kind, Tally};
+use clock::Clocks;
 use state::{Place, State};
 
 /// What is known of the recorded host, and not in the trace.
@@ -105,21 +106,28 @@ pub fn audit(reader: Reader, host: &Host) -> Result<Audit, TraceError> {
         Some(topology) => topology.clone(),
         None => contend_machine::Machine::synthetic(&format!("{}c", last.len())).expect("a number of cores").topology,
     };
-    let mut auditor = Auditor {
-        recs,
-        conf: Conf::new(&host.features),
-        ratelimit: host.ratelimit_us * 1000,
-        state: State::new(host, topology, rq_of),
-        passes: (0..last.len()).map(|_| None).collect(),
-        tickling: vec![None; last.len()],
-        loads: vec![load::Recent::default(); last.len()],
-        leaving: None,
-        out: Audit::default(),
-    };
-    for at in 0..auditor.recs.len() {
-        auditor.step(at);
+    let mut clocks = Clocks::new(vec![Vec::new(); last.len()]);
+    let mut out = Audit::default();
+    // Twice: the first time for the clocks.
+    for _ in 0..2 {
+        let known = std::mem::replace(&mut clocks, Clocks::new(Vec::new())).into_found();
+        let mut auditor = Auditor {
+            recs: std::mem::take(&mut recs),
+            conf: Conf::new(&host.features),
+            ratelimit: host.ratelimit_us * 1000,
+            state: State::new(host, topology.clone(), rq_of.clone(), Clocks::new(known)),
+            passes: (0..last.len()).map(|_| None).collect(),
+            tickling: vec![None; last.len()],
+            loads: vec![load::Recent::default(); last.len()],
+            leaving: None,
+            out: Audit::default(),
+        };
+        for at in 0..auditor.recs.len() {
+            auditor.step(at);
+        }
+        (recs, clocks, out) = (auditor.recs, auditor.state.clocks, auditor.out);
     }
-    Ok(auditor.out)
+    Ok(out)
 }
 
 /// The run queue of each pCPU, as its passes tell.
@@ -163,10 +171,21 @@ impl Auditor {
         })
     }
 
-    /// The clock of a record's pCPU when it was made: that of the pass, if there is one.
+    /// The clock of a record's pCPU when it was made: that of the pass, if there is one; reckoned otherwise.
     fn now(&self, at: usize) -> i64 {
         let Rec { ns, cpu, .. } = self.recs[at];
-        self.passes[cpu].as_ref().map_or_else(|| self.state.clocks.now(cpu, ns), |pass| pass.now)
+        if let Some(pass) = &self.passes[cpu] {
+            return pass.now;
+        }
+        // A burn that belongs to the same decision may tell.
+        if let E::Credit2TickleNew { .. } = self.recs[at].event
+            && let Some((_, E::Credit2CreditBurn { vcpu, delta, .. })) = self.after(at).next()
+            && let Some(start) = self.state.peek(*vcpu).and_then(|v| v.start)
+            && let Some(now) = self.state.clocks.after(cpu, start, (*delta).into())
+        {
+            return now;
+        }
+        self.state.clocks.now(cpu, ns)
     }
 
     /// Counts a decision: `inputs` or why they are not known; whether ours is the same, and how both are told.

@@ -30,8 +30,10 @@ pub(super) struct Pass {
     pub last: usize,
     /// Who runs; `None`: it idles.
     current: Option<VcpuId>,
+    /// What it has to pay for.
+    delta: Option<i32>,
     /// How long it has run, and whether it could go on.
-    ran: u32,
+    ran: Option<u32>,
     runnable: bool,
     outcome: Outcome,
     /// vCPUs of the list that were looked at.
@@ -42,6 +44,14 @@ pub(super) struct Pass {
     next_credit: Option<i32>,
     migrated: Option<bool>,
     slice: Option<u32>,
+}
+
+impl Pass {
+    /// How long the current vCPU has run.
+    fn has_run(&self) -> Result<u64, &'static str> {
+        // Of a record: the low half of a number that may be below 0.
+        self.ran.map(|ran| i64::from(ran as i32) as u64).ok_or("how long the current vCPU has run is not in the records")
+    }
 }
 
 /// The list, as the policy's function sees it.
@@ -76,7 +86,8 @@ impl Auditor {
             now: self.now(at),
             last: at,
             current: None,
-            ran: 0,
+            delta: None,
+            ran: None,
             runnable: false,
             outcome: Outcome::Ratelimited { ran: 0 },
             checked: Vec::new(),
@@ -90,6 +101,7 @@ impl Auditor {
         let mut ended = false;
         for (index, event) in self.after(at) {
             match *event {
+                E::Credit2CreditBurn { delta, .. } if outcome.is_none() => pass.delta = Some(delta),
                 E::Credit2CandidateCheck { vcpu } => pass.checked.push(vcpu),
                 E::Credit2Ratelimit { ran_ns, .. } => outcome = Some(Outcome::Ratelimited { ran: ran_ns }),
                 E::Credit2RunqCandidate { vcpu, tickled, credit } => {
@@ -97,7 +109,7 @@ impl Auditor {
                 }
                 E::Credit2CreditReset { .. } => pass.resets = true,
                 E::SwitchInfPrev { vcpu, ran_ns } => {
-                    (pass.current, pass.ran, ended) = ((!vcpu.is_idle()).then_some(vcpu), ran_ns, true);
+                    (pass.current, pass.ran, ended) = ((!vcpu.is_idle()).then_some(vcpu), Some(ran_ns), true);
                 }
                 E::SwitchInfNext { vcpu, slice_ns, .. } => {
                     (pass.next, pass.slice, ended) = ((!vcpu.is_idle()).then_some(vcpu), slice_ns, true);
@@ -105,7 +117,13 @@ impl Auditor {
                 E::SwitchInfCont { vcpu, ran_ns, slice_ns } => {
                     let vcpu = (!vcpu.is_idle()).then_some(vcpu);
                     (pass.current, pass.next) = (vcpu, vcpu);
-                    (pass.ran, pass.slice, pass.runnable) = (ran_ns, slice_ns, true);
+                    (pass.slice, pass.runnable) = (slice_ns, true);
+                    pass.ran = match outcome {
+                        Some(Outcome::Ratelimited { ran }) => Some(ran),
+                        // Then the record tells of another vCPU that pays in the reset.
+                        _ if pass.resets => None,
+                        _ => Some(ran_ns),
+                    };
                     return outcome.map(|outcome| Pass { outcome, ..pass });
                 }
                 E::Runstate { vcpu, new, .. } if ended => {
@@ -130,19 +148,24 @@ impl Auditor {
         let me = CpuId(cpu as u16);
         let mut pass = self.look_ahead(at, rq);
         if let Some(pass) = &mut pass {
-            // The clock: from when this pCPU's vCPU was dispatched, or it began to idle.
-            let since = match pass.current {
-                Some(vcpu) => self.state.vcpu(vcpu).dispatched.filter(|s| s.cpu == cpu).map(|s| s.ns),
-                None => self.state.idle_since[cpu],
+            // The clock: from when this pCPU's vCPU last paid or was dispatched by this pCPU, or this pCPU began to idle.
+            let clocks = &self.state.clocks;
+            let of = |stamp: Option<Stamp>| stamp.filter(|s| s.cpu == cpu && clocks.exact(*s)).map(|s| s.ns);
+            let (paid, since) = match pass.current.and_then(|vcpu| self.state.peek(vcpu)) {
+                Some(v) => (v.start, of(v.dispatched)),
+                None => (None, of(self.state.idle_since[cpu])),
             };
-            let ran = match pass.outcome {
-                Outcome::Ratelimited { ran } => ran,
-                Outcome::Candidate { .. } => pass.ran,
-            };
-            if let Some(since) = since {
-                pass.now = unwrapped(since, ran, ns + (self.state.clocks.now(cpu, ns) - ns));
-                self.state.clocks.set(cpu, ns, pass.now);
+            // A few records contradict each other: the time that goes with the pass before is believed.
+            let about = clocks.about(cpu, ns);
+            let by_pay = paid.zip(pass.delta).and_then(|(paid, delta)| clocks.after(cpu, paid, delta.into()));
+            let by_run = since.zip(pass.ran).map(|(since, ran)| unwrapped(since, ran, about));
+            let now = by_pay.into_iter().chain(by_run).min_by_key(|now| (now - about).abs());
+            match now {
+                Some(now) => pass.now = now,
+                None => self.state.clocks.restart(cpu),
             }
+            self.state.clocks.set(cpu, ns, pass.now);
+            pass.ran = pass.ran.or_else(|| since.map(|since| (pass.now - since) as u32));
             self.state.running[cpu] = Some(pass.current);
             if let Some(vcpu) = pass.current {
                 self.state.place(vcpu, Some(rq), Place::Running(cpu));
@@ -186,7 +209,7 @@ impl Auditor {
             Err(format!("ours {ours:?}, looked at {looked:?}; real {real:?}, looked at {checked:?}; {told}"))
         });
         // From here on as the real one did.
-        let now = Stamp { cpu, ns: pass.now };
+        let now = self.state.clocks.stamp(cpu, pass.now, true);
         pass.next = real.0;
         if let (Some(next), Outcome::Candidate { credit, .. }) = (real.0, pass.outcome) {
             self.state.set_credit(next, credit);
@@ -233,14 +256,8 @@ impl Auditor {
                 let (credit, soft, yields) = (v.credit.ok_or("the current vCPU's credit is not known")?, v.soft, v.yielded);
                 let better_off = self.state.soft_useful(soft)
                     && soft.is_some_and(|soft| !soft.contains(me) && free.intersects(&soft));
-                let ran = match pass.outcome {
-                    Outcome::Ratelimited { ran } => ran,
-                    Outcome::Candidate { .. } => pass.ran,
-                };
-                if ran > 1 << 31 {
-                    return Err("the current vCPU's time is negative in the record");
-                }
-                Some(Current { credit, runnable: pass.runnable, ran: ran.into(), yields, better_off })
+                let ran = pass.has_run()?;
+                Some(Current { credit, runnable: pass.runnable, ran, yields, better_off })
             }
         };
         let queue = &self.state.queues[pass.rq].rq;
@@ -287,11 +304,15 @@ impl Auditor {
             Err(format!("ours {most}, real {credit}; {before} before, weight {} of {max}", v.weight))
         });
         self.state.set_credit(vcpu, credit);
-        if let Some(start) = v.start {
+        // Burns in a pass link clocks; others tell the time.
+        let in_pass = self.passes[cpu].is_some();
+        let told = v.start.and_then(|start| self.state.clocks.after(cpu, start, delta.into()));
+        if let (Some(start), true) = (v.start, in_pass) {
             self.state.clocks.link(cpu, now, start, delta.into());
         }
         if delta > 0 {
-            self.state.vcpu(vcpu).start = Some(Stamp { cpu, ns: now });
+            let now = if in_pass { now } else { told.unwrap_or(now) };
+            self.state.vcpu(vcpu).start = Some(self.state.clocks.stamp(cpu, now, in_pass || told.is_some()));
         }
     }
 
@@ -310,7 +331,7 @@ impl Auditor {
             self.state.place(vcpu, Some(rq), place);
         }
         self.state.set_credit(vcpu, end);
-        self.state.vcpu(vcpu).start = Some(Stamp { cpu, ns: now });
+        self.state.vcpu(vcpu).start = Some(self.state.clocks.stamp(cpu, now, self.passes[cpu].is_some()));
         // The last of them.
         let more = self.after(at).next().is_some_and(|(_, e)| matches!(e, E::Credit2CreditReset { .. } | E::Credit2CreditBurn { .. }));
         if let (Some(rq), false) = (rq, more) {
@@ -332,17 +353,16 @@ impl Auditor {
         if let Some(current) = pass.current {
             self.state.vcpu(current).yielded = false;
         }
+        let now = self.state.clocks.stamp(cpu, pass.now, true);
         let Some(next) = pass.next else {
             if pass.current.is_some() {
-                self.state.idle_since[cpu] = Some(pass.now);
+                self.state.idle_since[cpu] = Some(now);
             }
             return;
         };
         let v = self.state.vcpu(next);
         v.cpu = Some(me);
-        if pass.next != pass.current || pass.resets {
-            v.start = Some(Stamp { cpu, ns: pass.now });
-        }
+        v.start = Some(now);
         v.credit = match (v.credit, pass.migrated) {
             (Some(credit), Some(migrated)) => Some(credit + if migrated { MIGRATE_COMPENSATION } else { 0 }),
             _ => None,
@@ -359,20 +379,14 @@ impl Auditor {
     fn runtime_in(&self, pass: &Pass, credit: Option<i32>, weight: u16, goes_on: bool) -> Result<RuntimeIn, &'static str> {
         self.state.complete(pass.rq)?;
         let queue = &self.state.queues[pass.rq];
-        let ran = match pass.outcome {
-            Outcome::Ratelimited { ran } => ran,
-            Outcome::Candidate { .. } => pass.ran,
-        };
-        if goes_on && ran > 1 << 31 {
-            return Err("the current vCPU's time is negative in the record");
-        }
+        let ran = if goes_on { Some(pass.has_run()?) } else { None };
         Ok(RuntimeIn {
             credit: credit.ok_or("the credit is not known")?,
             weight,
             max_weight: queue.max_weight.ok_or("the largest weight is not known")?,
             waiter: queue.rq.list.first().map(|e| e.credit),
             ratelimit: self.ratelimit,
-            ran: goes_on.then_some(ran.into()),
+            ran,
             max: self.conf.max_timer,
             budget: None,
         })

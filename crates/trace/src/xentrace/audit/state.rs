@@ -89,13 +89,13 @@ pub struct State {
     /// By pCPU: who runs there (`None`: it idles); the outer one: not known.
     pub running: Vec<Option<Option<VcpuId>>>,
     /// By pCPU: it has idled since, by its clock.
-    pub idle_since: Vec<Option<i64>>,
+    pub idle_since: Vec<Option<Stamp>>,
     weights: BTreeMap<u16, u16>,
     soft: BTreeMap<u16, CpuMask>,
 }
 
 impl State {
-    pub fn new(host: &Host, topo: Topology, rq_of: Vec<Option<usize>>) -> Self {
+    pub fn new(host: &Host, topo: Topology, rq_of: Vec<Option<usize>>, clocks: Clocks) -> Self {
         let queues = rq_of.iter().flatten().max().map_or(0, |most| most + 1);
         let queue = |rq| {
             let cpus: CpuMask = (0..rq_of.len()).filter(|c| rq_of[*c] == Some(rq)).map(|c| CpuId(c as u16)).collect();
@@ -113,7 +113,7 @@ impl State {
         Self {
             topo,
             queues: (0..queues).map(queue).collect(),
-            clocks: Clocks::new(rq_of.len()),
+            clocks,
             vcpus: Vec::new(),
             units: BTreeMap::new(),
             running: vec![None; rq_of.len()],

@@ -24,8 +24,8 @@ struct Running<'a> {
     /// pCPUs that the real one looked at, and their vCPUs' credits.
     looked: &'a [(usize, i32)],
     ratelimit: u64,
-    /// Answers about the rate limit: ours (`None`: not known), and the real one.
-    limits: Vec<(Option<bool>, bool)>,
+    /// Answers about the rate limit: ours (`None`: not known), the real one, and for how long the vCPU has run.
+    limits: Vec<(Option<bool>, bool, Option<i64>)>,
     checked: Vec<usize>,
     unknown: Option<&'static str>,
 }
@@ -44,11 +44,12 @@ impl Currents for Running<'_> {
         let here = self.auditor.recs[self.at].cpu;
         let ran = dispatched.and_then(|then| state.clocks.since(here, self.auditor.now(self.at), then));
         let sure = |ran: i64| {
-            let may = |ran: i64| preemptable(ran.max(0) as u64, self.ratelimit);
+            // Where clocks contradict each other, less than nothing: as the policy's own subtraction has it.
+            let may = |ran: i64| preemptable(ran as u64, self.ratelimit);
             (may(ran - SLACK) == may(ran + SLACK)).then(|| may(ran))
         };
         let ours = ran.and_then(sure);
-        self.limits.push((ours, real));
+        self.limits.push((ours, real, ran));
         if !real && ours.is_none() {
             self.unknown = Some("how long a vCPU has run is not known well enough");
         }
@@ -103,9 +104,11 @@ impl Auditor {
                 (unknown.map_or(Ok((ours, checked, real, looked, i)), Err), limits)
             }
         };
-        for (ours, real) in limits {
+        for (ours, real, ran) in limits {
             let inputs = ours.ok_or("how long a vCPU has run is not known well enough");
-            self.count(Kind::Preemptable, at, inputs, |ours| same(ours, real));
+            self.count(Kind::Preemptable, at, inputs, |ours| {
+                same(ours, real).map_err(|e| format!("{e}; it has run for {ran:?} ns"))
+            });
         }
         self.count(Kind::Tickle, at, inputs, |(ours, checked, real, looked, i)| {
             if ours == real && checked == looked {
