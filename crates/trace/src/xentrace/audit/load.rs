@@ -2,7 +2,7 @@
 
 use contend_sched::xen::credit2::balance::{Movable, Sides, choose, worthwhile};
 
-use super::clock::{SLACK, Stamp};
+use super::clock::Stamp;
 use super::report::Kind;
 use super::state::Place;
 use super::{Auditor, E, same};
@@ -20,9 +20,8 @@ pub(super) struct Recent {
 impl Auditor {
     /// Units of time that may have passed since `then`.
     fn units(&self, at: usize, then: Stamp) -> Result<std::ops::RangeInclusive<i64>, &'static str> {
-        let cpu = self.recs[at].cpu;
-        let since = self.state.clocks.since(cpu, self.now(at), then).ok_or("two pCPUs' clocks have not been linked lately")?;
-        Ok(((since - SLACK) >> 10).max(0)..=((since + SLACK) >> 10).max(0) + 1)
+        let (least, most) = self.since(at, then).ok_or("two pCPUs' clocks have not been linked")?;
+        Ok((least >> 10).max(0)..=(most >> 10).max(0) + 1)
     }
 
     pub(super) fn queue_load(&mut self, at: usize) {
@@ -49,7 +48,8 @@ impl Auditor {
             let (least, most) = (ours(*range.start()), ours(*range.end()));
             Err(format!("ours {least:?} to {most:?}, real {:?}; {now} vCPUs, {range:?} units, {told:?}", (avg, b_avg)))
         });
-        let now = self.state.clocks.stamp(cpu, self.now(at), self.passes[cpu].is_some());
+        let (now, exact) = self.now(at);
+        let now = self.state.clocks.stamp(cpu, now, exact);
         let queue = &mut self.state.queues[rq];
         let change = load - queue.load.unwrap_or(load);
         (queue.avgload, queue.b_avgload, queue.load) = (Some((avg, now)), Some(b_avg), Some(load));
@@ -85,7 +85,8 @@ impl Auditor {
             let (least, most) = (shifts.decayed(a, *range.start(), was), shifts.decayed(a, *range.end(), was));
             Err(format!("ours {least} to {most}, real {avg}; {a} before, counts {was}, {range:?} units"))
         });
-        let now = self.state.clocks.stamp(cpu, self.now(at), self.passes[cpu].is_some());
+        let (now, exact) = self.now(at);
+        let now = self.state.clocks.stamp(cpu, now, exact);
         self.state.vcpu(vcpu).load = Some((avg, now));
         let rq = self.loads[cpu].rqs[0].map(|(rq, _)| rq);
         match change {

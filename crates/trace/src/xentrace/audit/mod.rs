@@ -27,7 +27,7 @@ use contend_sched::xen::mask::CpuMask;
 use super::{Clock, Reader, XenEvent as E};
 use crate::error::TraceError;
 pub use report::{Audit, Case, Kind, Tally};
-use clock::Clocks;
+use clock::{Clocks, Stamp};
 use state::{Place, State};
 
 /// What is known of the recorded host, and not in the trace.
@@ -171,11 +171,12 @@ impl Auditor {
         })
     }
 
-    /// The clock of a record's pCPU when it was made: that of the pass, if there is one; reckoned otherwise.
-    fn now(&self, at: usize) -> i64 {
+    /// The clock of a record's pCPU when it was made, and whether that is right to the ns: that of the pass, if there is one;
+    /// reckoned otherwise.
+    fn now(&self, at: usize) -> (i64, bool) {
         let Rec { ns, cpu, .. } = self.recs[at];
         if let Some(pass) = &self.passes[cpu] {
-            return pass.now;
+            return (pass.now, true);
         }
         // A burn that belongs to the same decision may tell.
         if let E::Credit2TickleNew { .. } = self.recs[at].event
@@ -183,9 +184,20 @@ impl Auditor {
             && let Some(start) = self.state.peek(*vcpu).and_then(|v| v.start)
             && let Some(now) = self.state.clocks.after(cpu, start, (*delta).into())
         {
-            return now;
+            return (now, true);
         }
-        self.state.clocks.now(cpu, ns)
+        (self.state.clocks.now(cpu, ns), false)
+    }
+
+    /// How long ago `then` was at a record, at least and at most, in ns.
+    fn since(&self, at: usize, then: Stamp) -> Option<(i64, i64)> {
+        let (now, exact) = self.now(at);
+        let cpu = self.recs[at].cpu;
+        let since = self.state.clocks.since(cpu, now, then)?;
+        let slack = if exact && self.state.clocks.exact(then) { 0 } else { clock::SLACK };
+        // A clock does not go backwards on its own pCPU.
+        let least = if cpu == then.cpu { 0 } else { i64::MIN };
+        Some(((since - slack).max(least), (since + slack).max(least)))
     }
 
     /// Counts a decision: `inputs` or why they are not known; whether ours is the same, and how both are told.

@@ -83,7 +83,7 @@ impl Auditor {
     fn look_ahead(&self, at: usize, rq: usize) -> Option<Pass> {
         let mut pass = Pass {
             rq,
-            now: self.now(at),
+            now: self.now(at).0,
             last: at,
             current: None,
             delta: None,
@@ -120,8 +120,6 @@ impl Auditor {
                     (pass.slice, pass.runnable) = (slice_ns, true);
                     pass.ran = match outcome {
                         Some(Outcome::Ratelimited { ran }) => Some(ran),
-                        // Then the record tells of another vCPU that pays in the reset.
-                        _ if pass.resets => None,
                         _ => Some(ran_ns),
                     };
                     return outcome.map(|outcome| Pass { outcome, ..pass });
@@ -143,6 +141,10 @@ impl Auditor {
         None
     }
 
+    /// A pass begins.
+    ///
+    /// What a record says of how long a vCPU has run is at times how long another one has. The real policy does not go by that: rate
+    /// limit and slices are right with the time since the vCPU was dispatched.
     pub(super) fn begin_pass(&mut self, at: usize, rq: usize, [idle, smt_idle, tickled]: [bool; 3]) {
         let (cpu, ns) = (self.recs[at].cpu, self.recs[at].ns);
         let me = CpuId(cpu as u16);
@@ -155,7 +157,7 @@ impl Auditor {
                 Some(v) => (v.start, of(v.dispatched)),
                 None => (None, of(self.state.idle_since[cpu])),
             };
-            // A few records contradict each other: the time that goes with the pass before is believed.
+            // Where records contradict each other the time that goes with the pass before is believed.
             let about = clocks.about(cpu, ns);
             let by_pay = paid.zip(pass.delta).and_then(|(paid, delta)| clocks.after(cpu, paid, delta.into()));
             let by_run = since.zip(pass.ran).map(|(since, ran)| unwrapped(since, ran, about));
@@ -165,7 +167,9 @@ impl Auditor {
                 None => self.state.clocks.restart(cpu),
             }
             self.state.clocks.set(cpu, ns, pass.now);
-            pass.ran = pass.ran.or_else(|| since.map(|since| (pass.now - since) as u32));
+            if let (Some(since), Outcome::Candidate { .. }) = (since, pass.outcome) {
+                pass.ran = Some((pass.now - since) as u32);
+            }
             self.state.running[cpu] = Some(pass.current);
             if let Some(vcpu) = pass.current {
                 self.state.place(vcpu, Some(rq), Place::Running(cpu));
@@ -283,7 +287,7 @@ impl Auditor {
 
     /// A vCPU pays.
     pub(super) fn burned(&mut self, at: usize, vcpu: VcpuId, credit: i32, delta: i32, budget: Option<i32>) {
-        let (cpu, now) = (self.recs[at].cpu, self.now(at));
+        let (cpu, (now, _)) = (self.recs[at].cpu, self.now(at));
         let (floor, v) = (self.conf.credit_floor(), self.state.vcpu(vcpu).clone());
         let max_weight = v.rq.and_then(|rq| self.state.queues[rq].max_weight);
         let inputs = match (v.credit, max_weight) {
@@ -318,7 +322,7 @@ impl Auditor {
 
     /// A vCPU is given credit.
     pub(super) fn reset(&mut self, at: usize, vcpu: VcpuId, start: i32, end: i32) {
-        let (cpu, now) = (self.recs[at].cpu, self.now(at));
+        let (cpu, (now, exact)) = (self.recs[at].cpu, self.now(at));
         let times = self.passes[cpu].as_ref().and_then(|p| p.next_credit).ok_or("the credit of who runs next is not known");
         self.count(Kind::ResetAmount, at, times, |next| {
             same(after_reset(start, reset_times(next, true)), end).map_err(|e| format!("{e}; next has {next}"))
@@ -331,7 +335,7 @@ impl Auditor {
             self.state.place(vcpu, Some(rq), place);
         }
         self.state.set_credit(vcpu, end);
-        self.state.vcpu(vcpu).start = Some(self.state.clocks.stamp(cpu, now, self.passes[cpu].is_some()));
+        self.state.vcpu(vcpu).start = Some(self.state.clocks.stamp(cpu, now, exact));
         // The last of them.
         let more = self.after(at).next().is_some_and(|(_, e)| matches!(e, E::Credit2CreditReset { .. } | E::Credit2CreditBurn { .. }));
         if let (Some(rq), false) = (rq, more) {

@@ -4,7 +4,6 @@ use contend_platform::CpuId;
 use contend_sched::xen::credit2::tickle::{Currents, Tickle, TickleIn, preemptable, score, tickle};
 use contend_sched::xen::mask::CpuMask;
 
-use super::clock::SLACK;
 use super::report::Kind;
 use super::{Auditor, E, same};
 use crate::xentrace::VcpuId;
@@ -25,7 +24,7 @@ struct Running<'a> {
     looked: &'a [(usize, i32)],
     ratelimit: u64,
     /// Answers about the rate limit: ours (`None`: not known), the real one, and for how long the vCPU has run.
-    limits: Vec<(Option<bool>, bool, Option<i64>)>,
+    limits: Vec<(Option<bool>, bool, Option<(i64, i64)>)>,
     checked: Vec<usize>,
     unknown: Option<&'static str>,
 }
@@ -41,14 +40,14 @@ impl Currents for Running<'_> {
         let real = self.looked.iter().any(|(c, _)| *c == cpu.index());
         let state = &self.auditor.state;
         let dispatched = self.vcpu(cpu).and_then(|v| state.peek(v)).and_then(|v| v.dispatched);
-        let here = self.auditor.recs[self.at].cpu;
-        let ran = dispatched.and_then(|then| state.clocks.since(here, self.auditor.now(self.at), then));
-        let sure = |ran: i64| {
-            // Where clocks contradict each other, less than nothing: as the policy's own subtraction has it.
-            let may = |ran: i64| preemptable(ran as u64, self.ratelimit);
-            (may(ran - SLACK) == may(ran + SLACK)).then(|| may(ran))
-        };
-        let ours = ran.and_then(sure);
+        let ran = dispatched.and_then(|then| self.auditor.since(self.at, then));
+        // Where clocks contradict each other, less than nothing: as the policy's own subtraction has it.
+        let may = |ran: i64| preemptable(ran as u64, self.ratelimit);
+        let limit = self.ratelimit as i64;
+        let ours = ran.and_then(|(least, most)| {
+            let sure = may(least) == may(most) && !(least < 0 && most > limit);
+            sure.then(|| may(least))
+        });
         self.limits.push((ours, real, ran));
         if !real && ours.is_none() {
             self.unknown = Some("how long a vCPU has run is not known well enough");
