@@ -7,8 +7,13 @@
 //!
 //! How far apart two pCPUs' clocks are is found when a duration that began on one ends on the other, in a pass. It stays so.
 
+use std::collections::VecDeque;
+
 /// How far a computed duration is off at most, in ns (`docs/xen-decisions.md`).
 pub const SLACK: i64 = 100_000;
+
+/// A distance between two clocks is believed for as long, in ns: a duration that a record does not tell rightly spoils it.
+const AGE_MAX: i64 = 100_000_000;
 
 /// A time by the clock of a pCPU, in ns.
 #[derive(Clone, Copy, Debug)]
@@ -31,15 +36,19 @@ pub struct Clocks {
     known: Vec<Passes>,
     /// By pCPU: how often it was started anew.
     starts: Vec<u32>,
-    /// By two pCPUs: the second's clock less the first's.
-    apart: Vec<Vec<Option<i64>>>,
+    /// By two pCPUs: the second's clock less the first's, and the time stamp when that was found.
+    apart: Vec<Vec<Option<(i64, i64)>>>,
+    /// By pCPU: with whom it has ever been linked.
+    linked: Vec<Vec<usize>>,
+    /// As `apart`, as found last.
+    latest: Vec<Vec<Option<i64>>>,
 }
 
 impl Clocks {
     /// With what a first reading has found.
     pub fn new(known: Vec<Passes>) -> Self {
         let cpus = known.len();
-        Self { found: vec![Passes::new(); cpus], known, starts: vec![0; cpus], apart: vec![vec![None; cpus]; cpus] }
+        Self { found: vec![Passes::new(); cpus], known, starts: vec![0; cpus], apart: vec![vec![None; cpus]; cpus], linked: vec![Vec::new(); cpus], latest: vec![vec![None; cpus]; cpus] }
     }
 
     /// What this reading has found.
@@ -91,35 +100,65 @@ impl Clocks {
     }
 
     /// `then`, by the clock of another pCPU, was `ago` ns before `now`, by the clock of `cpu`: all right to the ns.
-    pub fn link(&mut self, cpu: usize, now: i64, then: Stamp, ago: i64) {
+    pub fn link(&mut self, at: i64, cpu: usize, now: i64, then: Stamp, ago: i64) {
         let other = then.cpu;
         let apart = then.ns + ago - now;
-        if cpu == other || !self.exact(then) || self.apart[cpu][other] == Some(apart) {
+        if cpu == other || !self.exact(then) {
+            return;
+        }
+        // It should stay so: what differs much is a duration that a record does not tell rightly. Nothing is believed until it has been
+        // found twice.
+        let before = self.latest[cpu][other].replace(apart);
+        self.latest[other][cpu] = Some(-apart);
+        if before.is_some_and(|before| (before - apart).abs() > SLACK) {
+            (self.apart[cpu][other], self.apart[other][cpu]) = (None, None);
             return;
         }
         for (a, b, apart) in [(cpu, other, apart), (other, cpu, -apart)] {
-            self.apart[a][b] = Some(apart);
-            for c in (0..self.found.len()).filter(|c| *c != a && *c != b) {
-                // With whom one is linked, the other is, too.
-                if let (Some(more), None) = (self.apart[b][c], self.apart[a][c]) {
-                    (self.apart[a][c], self.apart[c][a]) = (Some(apart + more), Some(-apart - more));
-                }
+            if self.apart[a][b].replace((apart, at)).is_none() && !self.linked[a].contains(&b) {
+                self.linked[a].push(b);
             }
         }
     }
 
+    /// The clock of one pCPU less that of another, by way of others if they have not been linked directly.
+    fn apart(&self, at: i64, from: usize, to: usize) -> Option<i64> {
+        let fresh = |a: usize, b: usize| self.apart[a][b].filter(|(_, found)| at - found < AGE_MAX).map(|(apart, _)| apart);
+        if from == to {
+            return Some(0);
+        }
+        if let Some(apart) = fresh(from, to) {
+            return Some(apart);
+        }
+        let mut seen = vec![false; self.linked.len()];
+        let mut next = VecDeque::from([(from, 0)]);
+        seen[from] = true;
+        while let Some((here, sum)) = next.pop_front() {
+            if here == to {
+                return Some(sum);
+            }
+            for &via in &self.linked[here] {
+                if let (Some(apart), false) = (fresh(here, via), seen[via]) {
+                    seen[via] = true;
+                    next.push_back((via, sum + apart));
+                }
+            }
+        }
+        None
+    }
+
     /// How long ago `then` was, by the clock of `cpu`, which stands at `now`. `None`: not known.
-    pub fn since(&self, cpu: usize, now: i64, then: Stamp) -> Option<i64> {
-        let apart = if cpu == then.cpu { 0 } else { self.apart[cpu][then.cpu]? };
+    pub fn since(&self, at: i64, cpu: usize, now: i64, then: Stamp) -> Option<i64> {
+        let apart = self.apart(at, cpu, then.cpu)?;
         Some(now + apart - then.ns)
     }
 
     /// What the clock of `cpu` stands at, `ago` ns after `then`, if that is known to the ns.
-    pub fn after(&self, cpu: usize, then: Stamp, ago: i64) -> Option<i64> {
+    pub fn after(&self, at: i64, cpu: usize, then: Stamp, ago: i64) -> Option<i64> {
         if !self.exact(then) {
             return None;
         }
-        let apart = if cpu == then.cpu { 0 } else { self.apart[cpu][then.cpu]? };
+        let apart = self.apart(at, cpu, then.cpu)?;
         Some(then.ns + ago - apart)
     }
 }

@@ -182,7 +182,7 @@ impl Auditor {
         if let E::Credit2TickleNew { .. } = self.recs[at].event
             && let Some((_, E::Credit2CreditBurn { vcpu, delta, .. })) = self.after(at).next()
             && let Some(start) = self.state.peek(*vcpu).and_then(|v| v.start)
-            && let Some(now) = self.state.clocks.after(cpu, start, (*delta).into())
+            && let Some(now) = self.state.clocks.after(ns, cpu, start, (*delta).into())
         {
             return (now, true);
         }
@@ -193,7 +193,7 @@ impl Auditor {
     fn since(&self, at: usize, then: Stamp) -> Option<(i64, i64)> {
         let (now, exact) = self.now(at);
         let cpu = self.recs[at].cpu;
-        let since = self.state.clocks.since(cpu, now, then)?;
+        let since = self.state.clocks.since(self.recs[at].ns, cpu, now, then)?;
         let slack = if exact && self.state.clocks.exact(then) { 0 } else { clock::SLACK };
         // A clock does not go backwards on its own pCPU.
         let least = if cpu == then.cpu { 0 } else { i64::MIN };

@@ -159,7 +159,7 @@ impl Auditor {
             };
             // Where records contradict each other the time that goes with the pass before is believed.
             let about = clocks.about(cpu, ns);
-            let by_pay = paid.zip(pass.delta).and_then(|(paid, delta)| clocks.after(cpu, paid, delta.into()));
+            let by_pay = paid.zip(pass.delta).and_then(|(paid, delta)| clocks.after(ns, cpu, paid, delta.into()));
             let by_run = since.zip(pass.ran).map(|(since, ran)| unwrapped(since, ran, about));
             let now = by_pay.into_iter().chain(by_run).min_by_key(|now| (now - about).abs());
             match now {
@@ -288,6 +288,7 @@ impl Auditor {
     /// A vCPU pays.
     pub(super) fn burned(&mut self, at: usize, vcpu: VcpuId, credit: i32, delta: i32, budget: Option<i32>) {
         let (cpu, (now, _)) = (self.recs[at].cpu, self.now(at));
+        let ns = self.recs[at].ns;
         let (floor, v) = (self.conf.credit_floor(), self.state.vcpu(vcpu).clone());
         let max_weight = v.rq.and_then(|rq| self.state.queues[rq].max_weight);
         let inputs = match (v.credit, max_weight) {
@@ -310,9 +311,9 @@ impl Auditor {
         self.state.set_credit(vcpu, credit);
         // Burns in a pass link clocks; others tell the time.
         let in_pass = self.passes[cpu].is_some();
-        let told = v.start.and_then(|start| self.state.clocks.after(cpu, start, delta.into()));
+        let told = v.start.and_then(|start| self.state.clocks.after(self.recs[at].ns, cpu, start, delta.into()));
         if let (Some(start), true) = (v.start, in_pass) {
-            self.state.clocks.link(cpu, now, start, delta.into());
+            self.state.clocks.link(ns, cpu, now, start, delta.into());
         }
         if delta > 0 {
             let now = if in_pass { now } else { told.unwrap_or(now) };
