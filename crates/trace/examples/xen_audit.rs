@@ -18,8 +18,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     let out = audit(open(&args[1])?, &host)?;
     let line = |name: &str, t: &contend_trace::xentrace::audit::Tally| {
-        println!("{name:14} {:7} {:7} {:7}  {:6.2} % {:7.3} %", t.total, t.known, t.agree,
-            100.0 * t.known as f64 / t.total as f64, 100.0 * t.agree as f64 / t.known.max(1) as f64);
+        println!(
+            "{name:14} {:7} {:7} {:7}  {:6.2} % {:7.3} %",
+            t.total,
+            t.known,
+            t.agree,
+            100.0 * t.known as f64 / t.total as f64,
+            100.0 * t.agree as f64 / t.known.max(1) as f64
+        );
         t.unknown.iter().for_each(|(why, n)| println!("      {n:6} {why}"));
     };
     out.kinds.iter().for_each(|(k, t)| line(k.name(), t));

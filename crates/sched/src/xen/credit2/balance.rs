@@ -237,7 +237,9 @@ impl Credit2 {
             cx.with_unit(unit, |u| u.migrate_to = Some((to, bias)));
             cx.set_migrating(unit);
             if self.conf.migrate_softirq {
-                cx.tickle(cx.processor(unit));
+                let cpu = cx.processor(unit);
+                cx.with_rq(from, |r| r.tickle(cx.topo(), cpu));
+                cx.tickle(cpu);
             }
             return;
         }

@@ -45,12 +45,12 @@ pub struct Load {
 }
 
 impl Load {
-    /// Units that have passed; from now on the averages are of `now`. A clock that goes backwards stands still.
+    /// Units that have passed; from now on the averages are of `now`, also where that is before they were of: nothing has passed
+    /// then, and the time between counts once more later (as recorded on hosts whose pCPUs' clocks differ:
+    /// `docs/xen-decisions.md`).
     pub fn elapse(&mut self, now: Time) -> i64 {
         let now = (now >> UNIT_SHIFT) as i64;
-        let units = (now - self.last).max(0);
-        self.last = self.last.max(now);
-        units
+        (now - std::mem::replace(&mut self.last, now)).max(0)
     }
     /// Bring the average up to date, then let the load change.
     pub fn update(&mut self, shifts: Shifts, now: Time, change: i64) {

@@ -46,9 +46,9 @@ impl Credit2 {
         let rq = cx.rq_of(cpu);
         let topo = cx.topo();
         let (smt_idle, tickled) = cx.with_rq(rq, |r| {
-            let was = (r.smt_idle.contains(cpu), r.tickled.contains(cpu));
+            let tickled = r.tickled.contains(cpu);
             r.untickle(topo, cpu);
-            was
+            (r.smt_idle.contains(cpu), tickled)
         });
         if self.conf.trace_schedule {
             let idle = curr.is_none();
@@ -247,7 +247,8 @@ impl<C: Lend<Credit2>> Running<'_, C> {
 impl<C: Lend<Credit2>> super::tickle::Currents for Running<'_, C> {
     fn preemptable(&mut self, cpu: CpuId) -> bool {
         let since = self.cx.with_rq(self.rq, |r| *r.since(cpu));
-        super::tickle::preemptable(self.now.saturating_sub(since), self.cx.tunables().ratelimit)
+        // A clock that is behind makes it look as if it had run for ever: so it is recorded (`docs/xen-decisions.md`).
+        super::tickle::preemptable(self.now.wrapping_sub(since), self.cx.tunables().ratelimit)
     }
     fn credit(&mut self, cpu: CpuId) -> i32 {
         match self.unit(cpu) {

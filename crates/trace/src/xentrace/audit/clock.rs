@@ -48,7 +48,14 @@ impl Clocks {
     /// With what a first reading has found.
     pub fn new(known: Vec<Passes>) -> Self {
         let cpus = known.len();
-        Self { found: vec![Passes::new(); cpus], known, starts: vec![0; cpus], apart: vec![vec![None; cpus]; cpus], linked: vec![Vec::new(); cpus], latest: vec![vec![None; cpus]; cpus] }
+        Self {
+            found: vec![Passes::new(); cpus],
+            known,
+            starts: vec![0; cpus],
+            apart: vec![vec![None; cpus]; cpus],
+            linked: vec![Vec::new(); cpus],
+            latest: vec![vec![None; cpus]; cpus],
+        }
     }
 
     /// What this reading has found.
@@ -123,7 +130,8 @@ impl Clocks {
 
     /// The clock of one pCPU less that of another, by way of others if they have not been linked directly.
     fn apart(&self, at: i64, from: usize, to: usize) -> Option<i64> {
-        let fresh = |a: usize, b: usize| self.apart[a][b].filter(|(_, found)| at - found < AGE_MAX).map(|(apart, _)| apart);
+        let fresh =
+            |a: usize, b: usize| self.apart[a][b].filter(|(_, found)| at - found < AGE_MAX).map(|(apart, _)| apart);
         if from == to {
             return Some(0);
         }

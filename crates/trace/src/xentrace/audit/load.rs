@@ -134,7 +134,8 @@ impl Auditor {
         let (mut push, mut pull) = (Vec::new(), Vec::new());
         let mut real = (None, None);
         let looked: Vec<E> = {
-            let ends = |e: &E| matches!(e, E::SwitchInfCont { .. } | E::SwitchInfPrev { .. } | E::Credit2Schedule { .. });
+            let ends =
+                |e: &E| matches!(e, E::SwitchInfCont { .. } | E::SwitchInfPrev { .. } | E::Credit2Schedule { .. });
             self.after(at).map(|(_, e)| *e).take_while(|e| !ends(e)).collect()
         };
         let mut known = self.state.queues.len() == 2 && self.state.queues.iter().all(|q| q.members_known);

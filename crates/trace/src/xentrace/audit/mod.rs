@@ -26,8 +26,8 @@ use contend_sched::xen::mask::CpuMask;
 
 use super::{Clock, Reader, XenEvent as E};
 use crate::error::TraceError;
-pub use report::{Audit, Case, Kind, Tally};
 use clock::{Clocks, Stamp};
+pub use report::{Audit, Case, Kind, Tally};
 use state::{Place, State};
 
 /// What is known of the recorded host, and not in the trace.
@@ -240,7 +240,9 @@ impl Auditor {
             E::Credit2RunqAssign { vcpu, rq } => self.assigned(vcpu, rq.into()),
             E::Credit2RunqMaxWeight { rq, weight } => self.max_weight(at, rq.into(), weight),
             E::Credit2PickedCpu { .. } => {
-                self.count(Kind::Pick, at, Err::<(), _>("which pCPU comes next in turn is not in the records"), |()| Ok(()));
+                self.count(Kind::Pick, at, Err::<(), _>("which pCPU comes next in turn is not in the records"), |()| {
+                    Ok(())
+                });
             }
             E::Yield { vcpu } => self.state.vcpu(vcpu).yielded = true,
             _ => {}
@@ -252,7 +254,10 @@ impl Auditor {
 
     fn max_weight(&mut self, at: usize, rq: usize, weight: u16) {
         let Some(queue) = self.state.queues.get(rq) else { return };
-        let inputs = queue.members_known.then(|| self.state.largest_weight(rq)).ok_or("not all vCPUs of the run queue have been met");
+        let inputs = queue
+            .members_known
+            .then(|| self.state.largest_weight(rq))
+            .ok_or("not all vCPUs of the run queue have been met");
         self.count(Kind::Weight, at, inputs, |ours| same(ours, weight));
         self.state.queues[rq].max_weight = Some(weight);
     }

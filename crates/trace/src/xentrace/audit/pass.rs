@@ -50,7 +50,9 @@ impl Pass {
     /// How long the current vCPU has run.
     fn has_run(&self) -> Result<u64, &'static str> {
         // Of a record: the low half of a number that may be below 0.
-        self.ran.map(|ran| i64::from(ran as i32) as u64).ok_or("how long the current vCPU has run is not in the records")
+        self.ran
+            .map(|ran| i64::from(ran as i32) as u64)
+            .ok_or("how long the current vCPU has run is not in the records")
     }
 }
 
@@ -236,7 +238,8 @@ impl Auditor {
             let inputs = complete.and(pass.next_credit.ok_or("the credit is not known"));
             let real = pass.resets;
             self.count(Kind::Reset, at, inputs, |credit| {
-                same(reset_due(credit, head, true), real).map_err(|e| format!("{e}; next has {credit}, the head {head:?}"))
+                same(reset_due(credit, head, true), real)
+                    .map_err(|e| format!("{e}; next has {credit}, the head {head:?}"))
             });
         }
         self.passes[cpu] = Some(pass);
@@ -257,7 +260,8 @@ impl Auditor {
             None => None,
             Some(vcpu) => {
                 let v = self.state.vcpu(vcpu);
-                let (credit, soft, yields) = (v.credit.ok_or("the current vCPU's credit is not known")?, v.soft, v.yielded);
+                let (credit, soft, yields) =
+                    (v.credit.ok_or("the current vCPU's credit is not known")?, v.soft, v.yielded);
                 let better_off = self.state.soft_useful(soft)
                     && soft.is_some_and(|soft| !soft.contains(me) && free.intersects(&soft));
                 let ran = pass.has_run()?;
@@ -324,7 +328,8 @@ impl Auditor {
     /// A vCPU is given credit.
     pub(super) fn reset(&mut self, at: usize, vcpu: VcpuId, start: i32, end: i32) {
         let (cpu, (now, exact)) = (self.recs[at].cpu, self.now(at));
-        let times = self.passes[cpu].as_ref().and_then(|p| p.next_credit).ok_or("the credit of who runs next is not known");
+        let times =
+            self.passes[cpu].as_ref().and_then(|p| p.next_credit).ok_or("the credit of who runs next is not known");
         self.count(Kind::ResetAmount, at, times, |next| {
             same(after_reset(start, reset_times(next, true)), end).map_err(|e| format!("{e}; next has {next}"))
         });
@@ -338,7 +343,10 @@ impl Auditor {
         self.state.set_credit(vcpu, end);
         self.state.vcpu(vcpu).start = Some(self.state.clocks.stamp(cpu, now, exact));
         // The last of them.
-        let more = self.after(at).next().is_some_and(|(_, e)| matches!(e, E::Credit2CreditReset { .. } | E::Credit2CreditBurn { .. }));
+        let more = self
+            .after(at)
+            .next()
+            .is_some_and(|(_, e)| matches!(e, E::Credit2CreditReset { .. } | E::Credit2CreditBurn { .. }));
         if let (Some(rq), false) = (rq, more) {
             let largest = self.state.largest_weight(rq);
             let queue = &mut self.state.queues[rq];
@@ -376,12 +384,16 @@ impl Auditor {
         let Some(slice) = pass.slice else { return };
         let goes_on = pass.next == pass.current;
         let inputs = self.runtime_in(&pass, credit, weight, goes_on);
-        self.count(Kind::Slice, at, inputs, |i| {
-            same(runtime(&i).0, slice.into()).map_err(|e| format!("{e}; {i:?}"))
-        });
+        self.count(Kind::Slice, at, inputs, |i| same(runtime(&i).0, slice.into()).map_err(|e| format!("{e}; {i:?}")));
     }
 
-    fn runtime_in(&self, pass: &Pass, credit: Option<i32>, weight: u16, goes_on: bool) -> Result<RuntimeIn, &'static str> {
+    fn runtime_in(
+        &self,
+        pass: &Pass,
+        credit: Option<i32>,
+        weight: u16,
+        goes_on: bool,
+    ) -> Result<RuntimeIn, &'static str> {
         self.state.complete(pass.rq)?;
         let queue = &self.state.queues[pass.rq];
         let ran = if goes_on { Some(pass.has_run()?) } else { None };

@@ -56,7 +56,8 @@ impl Currents for Running<'_> {
     }
     fn credit(&mut self, cpu: CpuId) -> i32 {
         let recorded = self.looked.iter().find(|(c, _)| *c == cpu.index()).map(|(_, credit)| *credit);
-        let credit = recorded.or_else(|| self.vcpu(cpu).and_then(|v| self.auditor.state.peek(v)).and_then(|v| v.credit));
+        let credit =
+            recorded.or_else(|| self.vcpu(cpu).and_then(|v| self.auditor.state.peek(v)).and_then(|v| v.credit));
         if credit.is_none() {
             self.unknown = Some("the credit of a running vCPU is not known");
         }
@@ -178,7 +179,8 @@ impl Auditor {
         let resist = self.conf.resist;
         self.count(Kind::Score, at, inputs, |(new, on, new_prefers, cur_prefers)| {
             let ours = score(new.credit, credit, resist, on == new.cpu, new_prefers, cur_prefers);
-            same(ours, real).map_err(|e| format!("{e}; {new:?} against cpu {}, prefer it: {new_prefers}, {cur_prefers}", on.0))
+            same(ours, real)
+                .map_err(|e| format!("{e}; {new:?} against cpu {}, prefer it: {new_prefers}, {cur_prefers}", on.0))
         });
         self.state.set_credit(vcpu, credit);
     }

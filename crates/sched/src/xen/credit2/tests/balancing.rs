@@ -139,6 +139,19 @@ fn patch_4_a_running_vcpu_leaves_at_once() {
 }
 
 #[test]
+fn a_pcpu_that_is_to_let_a_vcpu_go_counts_as_tickled() {
+    let world = freed("4,8", cpus("0-3"), 10 * S);
+    let of = events(&world, |e| match e {
+        XenEvent::Credit2Migrate { .. } => Some(None),
+        XenEvent::Credit2Schedule { idle: false, tickled: true, cpu, .. } => Some(Some(*cpu)),
+        XenEvent::Credit2Tickle { cpu } => Some(Some(*cpu)),
+        _ => None,
+    });
+    // After a request the pCPU schedules, tickled, though no vCPU looked for it.
+    assert!(of.windows(2).any(|w| w[0].2.is_none() && w[1].2 == Some(w[1].1)));
+}
+
+#[test]
 fn locks_that_are_held_are_not_waited_for() {
     let world = freed("base", cpus("0-3"), 2 * S);
     let policy = credit2("base", &[("credit2_runqueue", "socket")]);

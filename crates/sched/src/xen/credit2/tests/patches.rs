@@ -70,6 +70,17 @@ fn patch_8_records_schedule_and_ratelimit() {
 }
 
 #[test]
+fn records_of_passes_show_the_core_without_the_tickle() {
+    let world = mixed("upstream-today");
+    let idle = events(&world, |e| match e {
+        XenEvent::Credit2Schedule { idle: true, smt_idle, tickled: true, .. } => Some(*smt_idle),
+        _ => None,
+    });
+    // Cores have one thread.
+    assert!(!idle.is_empty() && idle.iter().all(|(_, _, smt_idle)| *smt_idle));
+}
+
+#[test]
 fn patch_10_shows_signs() {
     let least = |set: &str| {
         let shown = |e: &XenEvent| match e {
