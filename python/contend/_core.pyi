@@ -21,6 +21,8 @@ __all__ = [
     "resolve",
     "run",
     "xen_listing",
+    "xen_trace_audit",
+    "xen_trace_replay",
     "xen_trace_rewrite",
     "xen_trace_summary",
 ]
@@ -83,6 +85,24 @@ def bench_native(lock: str, load: str, repeat: int = 0) -> str: ...
 def bench_bare(lock: str, machine: str, load: str) -> str: ...
 def bench_simulated(lock: str, machine: str, policy: str, load: str, repeat: int = 0) -> str: ...
 def xen_trace_summary(path: str | PathLike[str], cpu_hz: int) -> str: ...
+def xen_trace_audit(
+    path: str | PathLike[str],
+    cpu_hz: int,
+    weights: list[tuple[int, int]],
+    soft: list[tuple[int, list[int]]],
+    ratelimit_us: int,
+    machine: str | None,
+) -> str: ...
+def xen_trace_replay(
+    path: str | PathLike[str],
+    cpu_hz: int,
+    scheduler: str,
+    preset: str,
+    machine: str | None,
+    ratelimit_us: int,
+    domains: list[tuple[int, int | None, int | None, list[int] | None, list[int] | None]],
+    seed: int,
+) -> str: ...
 def xen_trace_rewrite(path: str | PathLike[str], out: str | PathLike[str]) -> str: ...
 
 @final

@@ -23,6 +23,8 @@ pub mod run;
 pub mod scenario;
 mod table;
 pub mod trace;
+pub mod xen_audit;
+pub mod xen_replay;
 pub mod xen_trace;
 
 pub use contend_machine::{Machine, MachineError};

@@ -39,12 +39,23 @@ pub enum XenTraceError {
     /// The new file is the old one.
     #[error("{}: is the trace itself; give another file", .0.display())]
     Same(PathBuf),
+    /// An option that cannot be.
+    #[error("{key}: {found}")]
+    Option {
+        /// The option.
+        key: String,
+        /// What is wrong with it.
+        found: String,
+    },
+    /// A machine that cannot be.
+    #[error(transparent)]
+    Machine(#[from] contend_machine::MachineError),
     /// The caller does not want to go on.
     #[error("interrupted")]
     Interrupted,
 }
 
-fn clock(hz: u64) -> Result<Clock, XenTraceError> {
+pub(crate) fn clock(hz: u64) -> Result<Clock, XenTraceError> {
     Clock::new(hz).ok_or(XenTraceError::Hz(hz))
 }
 

@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::sync::Mutex;
 
+use contend::xen_audit::{self, Recorded};
+use contend::xen_replay::{self, Given, Replay};
 use contend::xen_trace::{self, XenTraceError};
 use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::prelude::*;
@@ -44,6 +46,48 @@ fn xen_trace_summary(py: Python<'_>, path: PathBuf, cpu_hz: u64) -> PyResult<Str
 #[pyfunction]
 fn xen_trace_rewrite(py: Python<'_>, path: PathBuf, out: PathBuf) -> PyResult<String> {
     Ok(interruptible(py, |go_on| xen_trace::rewrite(&path, &out, go_on))?.to_string())
+}
+
+/// Credit2's decisions in a binary trace of Xen against ours, as one JSON object.
+#[pyfunction]
+fn xen_trace_audit(
+    py: Python<'_>,
+    path: PathBuf,
+    cpu_hz: u64,
+    weights: Vec<(u16, u16)>,
+    soft: Vec<(u16, Vec<u16>)>,
+    ratelimit_us: u64,
+    machine: Option<String>,
+) -> PyResult<String> {
+    let recorded = Recorded { cpu_hz, weights, soft, ratelimit_us, machine };
+    let said = py.detach(|| xen_audit::run(&path, &recorded)).map_err(error)?;
+    py.check_signals()?;
+    Ok(said.to_string())
+}
+
+/// A domain by number: weight, cap, pCPUs that its vCPUs may use and prefer.
+type Domain = (u16, Option<u16>, Option<u16>, Option<Vec<u16>>, Option<Vec<u16>>);
+
+/// The load of a binary trace of Xen on a simulated host, as one JSON object.
+#[pyfunction]
+#[expect(clippy::too_many_arguments, reason = "named in Python")]
+fn xen_trace_replay(
+    py: Python<'_>,
+    path: PathBuf,
+    cpu_hz: u64,
+    scheduler: String,
+    preset: String,
+    machine: Option<String>,
+    ratelimit_us: u64,
+    domains: Vec<Domain>,
+    seed: u64,
+) -> PyResult<String> {
+    let given = |(dom, weight, cap, hard, soft)| (dom, Given { weight, cap, hard, soft });
+    let domains = domains.into_iter().map(given).collect();
+    let replay = Replay { cpu_hz, scheduler, preset, machine, ratelimit_us, domains, seed };
+    let said = py.detach(|| xen_replay::run(&path, &replay)).map_err(error)?;
+    py.check_signals()?;
+    Ok(said.to_string())
 }
 
 /// The records of a binary trace of Xen in the order of time, as lines of text or JSON.
@@ -89,5 +133,7 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<XenTraceDump>()?;
     m.add_function(wrap_pyfunction!(xen_listing, m)?)?;
     m.add_function(wrap_pyfunction!(xen_trace_summary, m)?)?;
+    m.add_function(wrap_pyfunction!(xen_trace_audit, m)?)?;
+    m.add_function(wrap_pyfunction!(xen_trace_replay, m)?)?;
     m.add_function(wrap_pyfunction!(xen_trace_rewrite, m)?)
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from contend.xen import hosts, trace
+from contend.xen import audit, hosts, replay, trace
 
 
 @click.group()
@@ -12,7 +12,12 @@ def xen() -> None:
     """Tools for Xen."""
 
 
-xen.add_command(trace.command)
-xen.add_command(hosts.sched_credit)
-xen.add_command(hosts.sched_credit2)
-xen.add_command(hosts.vcpu_list)
+for command in (
+    trace.command,
+    audit.command,
+    replay.command,
+    hosts.sched_credit,
+    hosts.sched_credit2,
+    hosts.vcpu_list,
+):
+    xen.add_command(command)

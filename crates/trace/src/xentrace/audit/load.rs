@@ -1,5 +1,6 @@
 //! Loads, and moving them.
 
+use contend_platform::CpuId;
 use contend_sched::xen::credit2::balance::{Movable, Sides, choose, worthwhile};
 
 use super::clock::Stamp;
@@ -176,14 +177,16 @@ impl Auditor {
             .is_some_and(|(_, e)| matches!(e, E::Credit2RunqAssign { vcpu: v, .. } if *v == vcpu));
         let v = self.state.vcpu(vcpu).clone();
         if !now {
-            self.state.vcpu(vcpu).migrating = true;
+            // It runs: its pCPU is told to let it go.
+            if let (Place::Running(on), Some(queue)) = (v.place, self.state.queues.get_mut(from)) {
+                queue.rq.tickle(&self.state.topo, CpuId(on as u16));
+            }
             return;
         }
         // Queued, it counts in the new run queue from its second record of a load on; until then in none.
         let place = if v.place == Place::Away || v.place == Place::Unknown { v.place } else { Place::Away };
         self.state.place(vcpu, Some(to), place);
         self.state.vcpu(vcpu).cpu = None;
-        self.state.vcpu(vcpu).migrating = false;
         let avg = v.load.map(|(avg, _)| avg);
         // The mean that balancing sees goes with it: from the run queue that it leaves after the record of that one's load, to
         // the other before.

@@ -116,6 +116,7 @@ pub fn audit(reader: Reader, host: &Host) -> Result<Audit, TraceError> {
             conf: Conf::new(&host.features),
             ratelimit: host.ratelimit_us * 1000,
             state: State::new(host, topology.clone(), rq_of.clone(), Clocks::new(known)),
+            before: vec![None; last.len()],
             passes: (0..last.len()).map(|_| None).collect(),
             tickling: vec![None; last.len()],
             loads: vec![load::Recent::default(); last.len()],
@@ -150,6 +151,8 @@ struct Auditor {
     /// ns.
     ratelimit: u64,
     state: State,
+    /// By pCPU: its record before.
+    before: Vec<Option<usize>>,
     /// By pCPU: the pass that it is in.
     passes: Vec<Option<pass::Pass>>,
     /// By pCPU: the vCPU that it looks for a pCPU for, the pCPU that it belongs to, its credit.
@@ -250,6 +253,7 @@ impl Auditor {
         if self.passes[cpu].as_ref().is_some_and(|pass| pass.last == at) {
             self.end_pass(at);
         }
+        self.before[cpu] = Some(at);
     }
 
     fn max_weight(&mut self, at: usize, rq: usize, weight: u16) {

@@ -126,12 +126,10 @@ impl Auditor {
                     };
                     return outcome.map(|outcome| Pass { outcome, ..pass });
                 }
-                E::Runstate { vcpu, new, .. } if ended => {
-                    // The first one is of who ran.
-                    if pass.current.is_none_or(|current| current == vcpu) {
-                        pass.runnable = new == RunState::Runnable;
-                        return outcome.map(|outcome| Pass { outcome, ..pass });
-                    }
+                // The first one is of who ran.
+                E::Runstate { vcpu, new, .. } if ended && pass.current.is_none_or(|current| current == vcpu) => {
+                    pass.runnable = new == RunState::Runnable;
+                    return outcome.map(|outcome| Pass { outcome, ..pass });
                 }
                 E::Credit2Schedule { .. } => return None,
                 _ => {}
@@ -151,7 +149,15 @@ impl Auditor {
         let (cpu, ns) = (self.recs[at].cpu, self.recs[at].ns);
         let me = CpuId(cpu as u16);
         let mut pass = self.look_ahead(at, rq);
+        let before = self.before[cpu].map(|before| self.recs[before].event);
         if let Some(pass) = &mut pass {
+            // It may have been woken between the decision and the record of its run state.
+            if let (Some(vcpu), Some(E::Block { vcpu: blocked })) = (pass.current, before)
+                && vcpu == blocked
+                && pass.next != pass.current
+            {
+                pass.runnable = false;
+            }
             // The clock: from when this pCPU's vCPU last paid or was dispatched by this pCPU, or this pCPU began to idle.
             let clocks = &self.state.clocks;
             let of = |stamp: Option<Stamp>| stamp.filter(|s| s.cpu == cpu && clocks.exact(*s)).map(|s| s.ns);

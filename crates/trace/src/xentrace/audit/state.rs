@@ -53,8 +53,6 @@ pub struct Vcpu {
     pub dispatched: Option<Stamp>,
     /// Mean load, and when it was of.
     pub load: Option<(i64, Stamp)>,
-    /// Balancing wants it in another run queue.
-    pub migrating: bool,
     pub yielded: bool,
 }
 
@@ -143,7 +141,6 @@ impl State {
                 start: None,
                 dispatched: None,
                 load: None,
-                migrating: false,
                 yielded: false,
             });
             vcpus.len() - 1

@@ -16,6 +16,9 @@ pub(super) struct Tickling {
     credit: i32,
 }
 
+/// An answer about the rate limit: ours, the real one, and for how long the vCPU has run, at least and at most. `None`: not known.
+type Limit = (Option<bool>, bool, Option<(i64, i64)>);
+
 /// The running vCPUs, as the policy's function asks about them.
 struct Running<'a> {
     auditor: &'a Auditor,
@@ -23,8 +26,7 @@ struct Running<'a> {
     /// pCPUs that the real one looked at, and their vCPUs' credits.
     looked: &'a [(usize, i32)],
     ratelimit: u64,
-    /// Answers about the rate limit: ours (`None`: not known), the real one, and for how long the vCPU has run.
-    limits: Vec<(Option<bool>, bool, Option<(i64, i64)>)>,
+    limits: Vec<Limit>,
     checked: Vec<usize>,
     unknown: Option<&'static str>,
 }

@@ -1,0 +1,55 @@
+//! `contend xen audit`: Credit2's decisions in a binary trace against ours (`docs/xen-decisions.md`).
+
+use std::path::Path;
+
+use contend_machine::Machine;
+use contend_platform::CpuId;
+use contend_trace::xentrace::audit::{Case, Host, Tally, audit};
+use contend_trace::xentrace::open;
+use serde_json::{Value, json};
+
+use crate::xen_trace::{XenTraceError, clock};
+
+/// What is known of the recorded host, and not in the trace.
+#[derive(Clone, Debug)]
+pub struct Recorded {
+    /// Frequency of the time stamps.
+    pub cpu_hz: u64,
+    /// Domains and their weights; 256 of those not named.
+    pub weights: Vec<(u16, u16)>,
+    /// Domains and the pCPUs that their vCPUs prefer; all for those not named.
+    pub soft: Vec<(u16, Vec<u16>)>,
+    /// The rate limit, in us.
+    pub ratelimit_us: u64,
+    /// The machine; `None`: as many cores as there are pCPUs.
+    pub machine: Option<String>,
+}
+
+/// What came out, as a JSON object.
+///
+/// # Errors
+/// See [`XenTraceError`].
+pub fn run(path: &Path, recorded: &Recorded) -> Result<Value, XenTraceError> {
+    let topology = recorded.machine.as_deref().map(Machine::load).transpose()?.map(|machine| machine.topology);
+    let host = Host {
+        clock: clock(recorded.cpu_hz)?,
+        weights: recorded.weights.iter().copied().collect(),
+        soft: recorded.soft.iter().map(|(dom, cpus)| (*dom, cpus.iter().map(|c| CpuId(*c)).collect())).collect(),
+        ratelimit_us: recorded.ratelimit_us,
+        topology,
+        ..Host::default()
+    };
+    let said = audit(open(path)?, &host)?;
+    let tally = |name: &str, t: &Tally| {
+        let why: Vec<Value> = t.unknown.iter().map(|(why, count)| json!({"why": why, "decisions": count})).collect();
+        json!({"kind": name, "decisions": t.total, "known": t.known, "agree": t.agree, "unknown": why})
+    };
+    let case =
+        |c: &Case| json!({"kind": c.kind.name(), "ns": c.ns, "cpu": c.cpu.0, "record": c.record, "what": c.what});
+    Ok(json!({
+        "file": path.display().to_string(),
+        "kinds": said.kinds.iter().map(|(kind, t)| tally(kind.name(), t)).collect::<Vec<_>>(),
+        "all": tally("all", &said.sum()),
+        "disagreements": said.cases.iter().map(case).collect::<Vec<_>>(),
+    }))
+}

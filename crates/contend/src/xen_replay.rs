@@ -1,0 +1,285 @@
+//! `contend xen replay`: the load of a binary trace on a simulated host (`docs/xen-decisions.md`).
+//!
+//! Of each vCPU what it did of itself is kept: how long it ran between two times that it blocked, and how long it was
+//! blocked. Waiting for a pCPU and being moved are what the simulated scheduler decides anew.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use contend_machine::Machine;
+use contend_platform::CpuId;
+use contend_sched::xen::contract::{DomParams, Tunables};
+use contend_sched::xen::features::{Scheduler, XenFeatures};
+use contend_sched::xen::mask::CpuMask;
+use contend_sched::xen::perf::Perf;
+use contend_sched::xen::units::VcpuAffinity;
+use contend_sim::host::Limits;
+use contend_sim::program::{Cx, Op, Program};
+use contend_sim::xen::{Content, DomainSetup, PoolSetup, Sinks, XenSetup, simulate};
+use contend_trace::xentrace::{Clock, RunState, VcpuId, XenEvent, open};
+use serde_json::{Value, json};
+
+use crate::xen_trace::{XenTraceError, clock};
+
+/// A domain's weight, cap and affinities, as far as they are given.
+#[derive(Clone, Debug, Default)]
+pub struct Given {
+    /// Weight.
+    pub weight: Option<u16>,
+    /// Cap, % of a pCPU.
+    pub cap: Option<u16>,
+    /// pCPUs that its vCPUs may use; all.
+    pub hard: Option<Vec<u16>>,
+    /// pCPUs that they prefer; all.
+    pub soft: Option<Vec<u16>>,
+}
+
+/// How a load is replayed.
+#[derive(Clone, Debug)]
+pub struct Replay {
+    /// Frequency of the time stamps.
+    pub cpu_hz: u64,
+    /// `credit` or `credit2`.
+    pub scheduler: String,
+    /// A set of switches.
+    pub preset: String,
+    /// The machine; `None`: as many cores as there are pCPUs.
+    pub machine: Option<String>,
+    /// The rate limit, in us.
+    pub ratelimit_us: u64,
+    /// By domain.
+    pub domains: BTreeMap<u16, Given>,
+    /// Seed of the run.
+    pub seed: u64,
+}
+
+/// What a vCPU did of itself, and where its time went.
+#[derive(Clone, Debug, Default)]
+struct Load {
+    /// Running and blocked in turn, in ns; the first is a run.
+    turns: Vec<u64>,
+    /// It was still running or waiting at the end.
+    goes_on: bool,
+    state: Option<RunState>,
+    since: u64,
+    /// By run state, in ns.
+    times: [u64; 4],
+    dispatches: u64,
+    moves: u64,
+    on: Option<CpuId>,
+}
+
+impl Load {
+    /// Time passes in the state that it is in.
+    fn pass(&mut self, now: u64) {
+        let Some(state) = self.state else { return };
+        let passed = now.saturating_sub(self.since);
+        self.since = now;
+        self.times[state as usize] += passed;
+        let blocked = match state {
+            RunState::Running => false,
+            RunState::Blocked => true,
+            RunState::Runnable | RunState::Offline => return,
+        };
+        // Runs stand at even places.
+        if self.turns.len().is_multiple_of(2) != blocked {
+            match self.turns.last_mut() {
+                Some(last) => *last += passed,
+                None => self.turns.push(passed),
+            }
+        } else {
+            if self.turns.is_empty() && blocked {
+                self.turns.push(0);
+            }
+            self.turns.push(passed);
+        }
+    }
+}
+
+/// Repeats a vCPU's turns.
+struct Turns {
+    turns: std::vec::IntoIter<u64>,
+    runs: bool,
+    goes_on: bool,
+}
+
+/// Longer than any trace, in ns.
+const FOR_EVER: u64 = 1_000_000_000_000;
+
+impl Program for Turns {
+    fn next(&mut self, _: &mut Cx<'_>) -> Op {
+        loop {
+            self.runs = !self.runs;
+            match (self.turns.next(), self.runs) {
+                (Some(0), _) => {}
+                (Some(ns), true) => return Op::Run(ns),
+                (Some(ns), false) => return Op::Sleep(ns),
+                (None, _) if self.goes_on => return Op::Run(FOR_EVER),
+                (None, _) => return Op::Sleep(FOR_EVER),
+            }
+        }
+    }
+}
+
+/// What a trace tells of a host's load.
+struct Recording {
+    vcpus: BTreeMap<VcpuId, Load>,
+    length: u64,
+    pcpus: usize,
+    tickles: u64,
+}
+
+fn read(path: &Path, clock: Clock) -> Result<Recording, XenTraceError> {
+    let mut of = Recording { vcpus: BTreeMap::new(), length: 0, pcpus: 0, tickles: 0 };
+    let mut first = None;
+    for record in open(path)?.in_time_order() {
+        let record = record?;
+        let now = clock.ns(record.tsc.saturating_sub(*first.get_or_insert(record.tsc)));
+        of.length = of.length.max(now);
+        of.pcpus = of.pcpus.max(record.cpu.index() + 1);
+        match record.event {
+            XenEvent::Runstate { vcpu, old, new } if !vcpu.is_idle() => {
+                let load = of.vcpus.entry(vcpu).or_default();
+                // Before its first record it has been as that one says since the trace began.
+                load.state.get_or_insert(old);
+                load.pass(now);
+                load.state = Some(new);
+                if new == RunState::Running {
+                    load.dispatches += 1;
+                    load.moves += u64::from(load.on.replace(record.cpu).is_some_and(|on| on != record.cpu));
+                }
+            }
+            XenEvent::Credit1Tickle { .. } | XenEvent::Credit2Tickle { .. } => of.tickles += 1,
+            _ => {}
+        }
+    }
+    for load in of.vcpus.values_mut() {
+        load.pass(of.length);
+        load.goes_on = matches!(load.state, Some(RunState::Running | RunState::Runnable));
+    }
+    Ok(of)
+}
+
+/// What was recorded and what came out, as a JSON object.
+///
+/// # Errors
+/// See [`XenTraceError`].
+pub fn run(path: &Path, replay: &Replay) -> Result<Value, XenTraceError> {
+    let wrong = |key: &str, found: String| XenTraceError::Option { key: key.into(), found };
+    let recording = read(path, clock(replay.cpu_hz)?)?;
+    if recording.vcpus.is_empty() {
+        return Err(wrong("file", "no vCPU changes its run state in the trace".into()));
+    }
+    let scheduler = match replay.scheduler.as_str() {
+        "credit" => Scheduler::Credit,
+        "credit2" => Scheduler::Credit2,
+        other => return Err(wrong("scheduler", format!("found '{other}'; should be credit or credit2"))),
+    };
+    let features = XenFeatures::preset(&replay.preset).ok_or_else(|| {
+        wrong("preset", format!("found '{}'; should be one of {}", replay.preset, XenFeatures::PRESETS.join(", ")))
+    })?;
+    let features = XenFeatures { ratelimit_us: replay.ratelimit_us, ..features };
+    features.check().map_err(|e| wrong("preset", e.to_string()))?;
+    let machine = match &replay.machine {
+        Some(name) => Machine::load(name)?,
+        None => Machine::synthetic(&format!("{}c", recording.pcpus))?,
+    };
+    let pcpus = machine.topology.nr_cpus();
+    let all = CpuMask::first_n(pcpus);
+    let mut domains = Vec::new();
+    let mut doms: Vec<u16> = recording.vcpus.keys().map(|v| v.dom).collect();
+    doms.dedup();
+    for dom in doms {
+        let given = replay.domains.get(&dom).cloned().unwrap_or_default();
+        let mask = |cpus: &Option<Vec<u16>>| match cpus {
+            None => Ok(all),
+            Some(cpus) => match cpus.iter().find(|c| usize::from(**c) >= pcpus) {
+                Some(cpu) => Err(wrong("affinity", format!("found pCPU {cpu}; the machine has {pcpus}"))),
+                None => Ok(cpus.iter().map(|c| CpuId(*c)).collect()),
+            },
+        };
+        let affinity = VcpuAffinity { hard: mask(&given.hard)?, soft: mask(&given.soft)? };
+        // A vCPU that the trace does not name sleeps.
+        let vcpus = recording.vcpus.keys().filter(|v| v.dom == dom).map(|v| v.vcpu + 1).max().unwrap_or(0);
+        let program = |vcpu: u16| -> Box<dyn Program> {
+            let load = recording.vcpus.get(&VcpuId::new(dom, vcpu)).cloned().unwrap_or_default();
+            Box::new(Turns { turns: load.turns.into_iter(), runs: false, goes_on: load.goes_on })
+        };
+        let content = Content::Programs {
+            name: format!("d{dom}"),
+            programs: (0..vcpus).map(program).collect(),
+            background: false,
+        };
+        let mut params = DomParams::default();
+        params.weight = given.weight.unwrap_or(params.weight);
+        params.cap = given.cap.unwrap_or(params.cap);
+        domains.push(DomainSetup { dom, params, pool: 0, affinity: vec![affinity; usize::from(vcpus)], content });
+    }
+    let tunables = Tunables { ratelimit: features.ratelimit_us * 1000, tslice: features.tslice_ms * 1_000_000 };
+    let setup = XenSetup {
+        machine,
+        scheduler,
+        features,
+        pools: vec![PoolSetup { name: "Pool-0".into(), cpus: all, tunables }],
+        domains,
+        timeline: Vec::new(),
+        seed: replay.seed,
+        limits: Limits { horizon: recording.length, ..Limits::default() },
+    };
+    let result = simulate(setup, Sinks::default(), &mut |_| true)
+        .map_err(|source| XenTraceError::Write { path: path.into(), source })?;
+    let xen = result.xen.as_ref().expect("a Xen host");
+    let counted = |perf: Perf| xen.perf[perf as usize];
+    let vcpus: Vec<Value> = xen
+        .vcpus
+        .iter()
+        .map(|v| {
+            let load = recording.vcpus.get(&v.id).cloned().unwrap_or_default();
+            let side = |times: [u64; 4], dispatches: u64, moves: u64| {
+                json!({"running_ns": times[0], "runnable_ns": times[1], "blocked_ns": times[2], "offline_ns": times[3],
+                    "dispatches": dispatches, "migrations": moves})
+            };
+            json!({
+                "vcpu": v.id.to_string(),
+                "dom": v.id.dom,
+                "recorded": side(load.times, load.dispatches, load.moves),
+                "simulated": side(v.times, v.dispatches, v.moves),
+            })
+        })
+        .collect();
+    Ok(json!({
+        "file": path.display().to_string(),
+        "scheduler": replay.scheduler,
+        "preset": replay.preset,
+        "duration_ns": recording.length,
+        "simulated_ns": result.virtual_ns,
+        "outcome": result.outcome.detail(),
+        "pcpus": pcpus,
+        "tickles": {"recorded": recording.tickles, "simulated": counted(Perf::TickledIdle) + counted(Perf::TickledBusy)},
+        "vcpus": vcpus,
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waiting_and_moving_are_left_out() {
+        use RunState::{Blocked, Offline, Runnable, Running};
+        let mut load = Load::default();
+        let mut go = |state, now| {
+            load.pass(now);
+            load.state = Some(state);
+        };
+        for (state, now) in [(Blocked, 0), (Runnable, 5), (Running, 7), (Runnable, 10), (Offline, 11), (Running, 12)] {
+            go(state, now);
+        }
+        go(Blocked, 20);
+        go(Running, 50);
+        load.pass(51);
+        // Blocked for 5, ran for 3 + 8, blocked for 30, ran for 1.
+        assert_eq!(load.turns, [0, 5, 11, 30, 1]);
+        assert_eq!(load.times, [12, 3, 35, 1]);
+    }
+}
