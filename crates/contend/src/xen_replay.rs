@@ -82,16 +82,12 @@ impl Load {
             RunState::Runnable | RunState::Offline => return,
         };
         // Runs stand at even places.
-        if self.turns.len().is_multiple_of(2) != blocked {
-            match self.turns.last_mut() {
-                Some(last) => *last += passed,
-                None => self.turns.push(passed),
-            }
-        } else {
-            if self.turns.is_empty() && blocked {
-                self.turns.push(0);
-            }
-            self.turns.push(passed);
+        let last_is_blocked = self.turns.len().is_multiple_of(2);
+        match self.turns.last_mut() {
+            Some(last) if last_is_blocked == blocked => *last += passed,
+            Some(_) => self.turns.push(passed),
+            None if blocked => self.turns.extend([0, passed]),
+            None => self.turns.push(passed),
         }
     }
 }
