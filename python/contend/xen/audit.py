@@ -91,11 +91,10 @@ def _show(said: dict[str, Any], cases: int) -> None:
     out = text.console()
     heads = ("kind", "decisions", "inputs known", "%", "ours alike", "%")
     columns = [(head, "left" if i == 0 else "right") for i, head in enumerate(heads)]
-    rows = [
-        [k["kind"], f"{k['decisions']:,}", f"{k['known']:,}", _share(k["known"], k["decisions"]), f"{k['agree']:,}"]
-        + [_share(k["agree"], k["known"])]
-        for k in [*said["kinds"], said["all"]]
-    ]
+    rows = []
+    for k in [*said["kinds"], said["all"]]:
+        known, agree = (_share(k["known"], k["decisions"]), _share(k["agree"], k["known"]))
+        rows.append([k["kind"], f"{k['decisions']:,}", f"{k['known']:,}", known, f"{k['agree']:,}", agree])
     out.print(text.table("Decisions", columns, rows))
     unknown = sorted(said["all"]["unknown"], key=lambda u: -u["decisions"])
     if unknown:

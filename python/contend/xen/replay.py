@@ -93,7 +93,7 @@ def command(
     """Do again, on a simulated host, what vCPUs did in a trace that xentrace recorded.
 
     Each vCPU runs for as long between two times that it blocks, and stays blocked for as long, as recorded; who waits
-    and who moves is the simulated scheduler's affair. Weights, caps and affinities are not in traces: options give them.
+    and who moves is the scheduler's affair. Weights, caps and affinities stand in no trace: options give them.
     """
     domains: dict[int, dict[str, Any]] = {}
     for key, values in (("weight", weights), ("cap", caps), ("hard", hard), ("soft", soft)):
@@ -151,7 +151,7 @@ def _show(said: dict[str, Any]) -> None:
         for key in ("dispatches", "migrations"):
             row += [f"{v[side][key]:,}" for side in sides]
         rows.append(row)
-    heads = ("ran, %", "simulated", "waited, %", "simulated", "runs", "simulated", "moves", "simulated")
-    out.print(text.table("vCPUs", columns("vCPU", *heads), rows))
+    names = ("ran, %", "simulated", "waited, %", "simulated", "runs", "simulated", "moves", "simulated")
+    out.print(text.table("vCPUs", columns("vCPU", *names), rows))
     tickles = said["tickles"]
     out.print(f"Tickles: {tickles['recorded']:,} recorded, {tickles['simulated']:,} simulated.")

@@ -1,0 +1,68 @@
+"""`contend xen audit` and `contend xen replay` on a real trace."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from contend._core import ContendError
+from contend.xen.audit import audit
+from contend.xen.command import xen
+from contend.xen.replay import replay
+
+TRACES = Path(__file__).parents[1] / "crates/trace/tests/data/xentrace"
+CREDIT2 = TRACES / "credit2-mixed.bin.gz"
+HZ = 2_599_998_000
+
+
+def test_a_light_load_is_decided_alike() -> None:
+    said = audit(CREDIT2, cpu_hz=HZ, machine="4c")
+    all_kinds = said["all"]
+    assert all_kinds["known"] > 0.91 * all_kinds["decisions"]
+    assert all_kinds["agree"] > 0.998 * all_kinds["known"]
+    exact = {"burn", "masks", "candidate", "reset", "reset amount", "slice", "insert", "score", "tickle"}
+    assert {k["kind"] for k in said["kinds"] if k["known"] == k["agree"]} >= exact
+    assert len(said["disagreements"]) == all_kinds["known"] - all_kinds["agree"]
+
+
+def test_the_table_has_every_kind() -> None:
+    result = CliRunner().invoke(xen, ["audit", str(CREDIT2), "--cpu-hz", "2599.998M", "--cases", "1"])
+    assert result.exit_code == 0, result.output
+    for word in ("candidate", "slice", "Inputs not known", "vcpu load at"):
+        assert word in result.output
+    result = CliRunner().invoke(
+        xen, ["audit", str(CREDIT2), "--weights", "d0=512,d1=256", "--soft", "d1=0-1,3", "--json"]
+    )
+    assert json.loads(result.output)["all"]["agree"] < json.loads(result.output)["all"]["known"]
+
+
+@pytest.mark.parametrize("options", [["--weights", "d1=0"], ["--weights", "1=2"], ["--soft", "d1=3-1"]])
+def test_options_that_cannot_be_are_refused(options: list[str]) -> None:
+    result = CliRunner().invoke(xen, ["audit", str(CREDIT2), *options])
+    assert result.exit_code == 2 and "found" in result.output
+
+
+def test_a_trace_of_credit_is_refused() -> None:
+    with pytest.raises(ContendError, match="no record of Credit2"):
+        audit(TRACES / "credit-mixed.bin.gz")
+
+
+@pytest.mark.parametrize("scheduler", ["credit", "credit2"])
+def test_an_idle_host_stays_one(scheduler: str) -> None:
+    said = replay(CREDIT2, scheduler=scheduler, cpu_hz=HZ)
+    assert said["simulated_ns"] == said["duration_ns"]
+    for v in said["vcpus"]:
+        ran, again = (v[side]["running_ns"] for side in ("recorded", "simulated"))
+        assert again == pytest.approx(ran, rel=0.05, abs=3e6), v
+
+
+def test_weights_of_a_replay_count() -> None:
+    result = CliRunner().invoke(
+        xen, ["replay", str(CREDIT2), "--cpu-hz", "2.6G", "--weights", "d1=512", "--cap", "d0=50"]
+    )
+    assert result.exit_code == 0, result.output
+    assert "Tickles" in result.output
+    with pytest.raises(ContendError, match="pCPU 9"):
+        replay(CREDIT2, domains={1: {"hard": [9]}})
