@@ -92,11 +92,12 @@ impl Load {
     }
 }
 
-/// Repeats a vCPU's turns.
+/// Does a vCPU's turns.
 struct Turns {
-    turns: std::vec::IntoIter<u64>,
-    runs: bool,
-    goes_on: bool,
+    turns: Vec<u64>,
+    next: usize,
+    /// From the beginning, when it has come to the end of them: who has not blocked at the end of the trace would have gone on.
+    again: bool,
 }
 
 /// Longer than any trace, in ns.
@@ -104,16 +105,19 @@ const FOR_EVER: u64 = 1_000_000_000_000;
 
 impl Program for Turns {
     fn next(&mut self, _: &mut Cx<'_>) -> Op {
-        loop {
-            self.runs = !self.runs;
-            match (self.turns.next(), self.runs) {
-                (Some(0), _) => {}
-                (Some(ns), true) => return Op::Run(ns),
-                (Some(ns), false) => return Op::Sleep(ns),
-                (None, _) if self.goes_on => return Op::Run(FOR_EVER),
-                (None, _) => return Op::Sleep(FOR_EVER),
+        for _ in 0..=2 * self.turns.len() {
+            let at = self.next;
+            self.next += 1;
+            match self.turns.get(at) {
+                Some(0) => {}
+                // Runs stand at even places.
+                Some(ns) if at.is_multiple_of(2) => return Op::Run(*ns),
+                Some(ns) => return Op::Sleep(*ns),
+                None if self.again => self.next = 0,
+                None => break,
             }
         }
+        Op::Sleep(FOR_EVER)
     }
 }
 
@@ -199,7 +203,7 @@ pub fn run(path: &Path, replay: &Replay) -> Result<Value, XenTraceError> {
         let vcpus = recording.vcpus.keys().filter(|v| v.dom == dom).map(|v| v.vcpu + 1).max().unwrap_or(0);
         let program = |vcpu: u16| -> Box<dyn Program> {
             let load = recording.vcpus.get(&VcpuId::new(dom, vcpu)).cloned().unwrap_or_default();
-            Box::new(Turns { turns: load.turns.into_iter(), runs: false, goes_on: load.goes_on })
+            Box::new(Turns { turns: load.turns, next: 0, again: load.goes_on })
         };
         let content = Content::Programs {
             name: format!("d{dom}"),
