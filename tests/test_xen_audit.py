@@ -56,7 +56,7 @@ def test_an_idle_host_stays_one(scheduler: str) -> None:
     for v in said["vcpus"]:
         ran, again = (v[side]["running_ns"] for side in ("recorded", "simulated"))
         # Who has not blocked at the end does its turns again: it waits for less than under emulation.
-        assert again == pytest.approx(ran, rel=0.3 if v["dom"] == 0 else 0.05, abs=3e6), v
+        assert again == pytest.approx(ran, rel=0.5 if v["dom"] == 0 else 0.05, abs=3e6), v
 
 
 def test_weights_of_a_replay_count() -> None:
