@@ -25,11 +25,11 @@ pub struct Recorded {
     pub machine: Option<String>,
 }
 
-/// What came out, as a JSON object.
+/// What came out, as a JSON object. `go_on` is asked now and then.
 ///
 /// # Errors
 /// See [`XenTraceError`].
-pub fn run(path: &Path, recorded: &Recorded) -> Result<Value, XenTraceError> {
+pub fn run(path: &Path, recorded: &Recorded, go_on: &mut dyn FnMut() -> bool) -> Result<Value, XenTraceError> {
     let topology = recorded.machine.as_deref().map(Machine::load).transpose()?.map(|machine| machine.topology);
     let host = Host {
         clock: clock(recorded.cpu_hz)?,
@@ -39,7 +39,7 @@ pub fn run(path: &Path, recorded: &Recorded) -> Result<Value, XenTraceError> {
         topology,
         ..Host::default()
     };
-    let said = audit(open(path)?, &host)?;
+    let said = audit(open(path)?, &host, go_on)?.ok_or(XenTraceError::Interrupted)?;
     let tally = |name: &str, t: &Tally| {
         let why: Vec<Value> = t.unknown.iter().map(|(why, count)| json!({"why": why, "decisions": count})).collect();
         json!({"kind": name, "decisions": t.total, "known": t.known, "agree": t.agree, "unknown": why})

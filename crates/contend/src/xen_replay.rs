@@ -13,13 +13,13 @@ use contend_sched::xen::features::{Scheduler, XenFeatures};
 use contend_sched::xen::mask::CpuMask;
 use contend_sched::xen::perf::Perf;
 use contend_sched::xen::units::VcpuAffinity;
-use contend_sim::host::Limits;
+use contend_sim::host::{Limits, Outcome};
 use contend_sim::program::{Cx, Op, Program};
 use contend_sim::xen::{Content, DomainSetup, PoolSetup, Sinks, XenSetup, simulate};
 use contend_trace::xentrace::{Clock, RunState, VcpuId, XenEvent, open};
 use serde_json::{Value, json};
 
-use crate::xen_trace::{XenTraceError, clock};
+use crate::xen_trace::{XenTraceError, clock, each};
 
 /// A domain's weight, cap and affinities, as far as they are given.
 #[derive(Clone, Debug, Default)]
@@ -129,11 +129,10 @@ struct Recording {
     tickles: u64,
 }
 
-fn read(path: &Path, clock: Clock) -> Result<Recording, XenTraceError> {
+fn read(path: &Path, clock: Clock, go_on: &mut dyn FnMut() -> bool) -> Result<Recording, XenTraceError> {
     let mut of = Recording { vcpus: BTreeMap::new(), length: 0, pcpus: 0, tickles: 0 };
     let mut first = None;
-    for record in open(path)?.in_time_order() {
-        let record = record?;
+    each(&mut open(path)?.in_time_order(), go_on, |record| {
         let now = clock.ns(record.tsc.saturating_sub(*first.get_or_insert(record.tsc)));
         of.length = of.length.max(now);
         of.pcpus = of.pcpus.max(record.cpu.index() + 1);
@@ -152,7 +151,8 @@ fn read(path: &Path, clock: Clock) -> Result<Recording, XenTraceError> {
             XenEvent::Credit1Tickle { .. } | XenEvent::Credit2Tickle { .. } => of.tickles += 1,
             _ => {}
         }
-    }
+        Ok::<(), XenTraceError>(())
+    })?;
     for load in of.vcpus.values_mut() {
         load.pass(of.length);
         load.goes_on = matches!(load.state, Some(RunState::Running | RunState::Runnable));
@@ -160,13 +160,13 @@ fn read(path: &Path, clock: Clock) -> Result<Recording, XenTraceError> {
     Ok(of)
 }
 
-/// What was recorded and what came out, as a JSON object.
+/// What was recorded and what came out, as a JSON object. `go_on` is asked now and then.
 ///
 /// # Errors
 /// See [`XenTraceError`].
-pub fn run(path: &Path, replay: &Replay) -> Result<Value, XenTraceError> {
+pub fn run(path: &Path, replay: &Replay, go_on: &mut dyn FnMut() -> bool) -> Result<Value, XenTraceError> {
     let wrong = |key: &str, found: String| XenTraceError::Option { key: key.into(), found };
-    let recording = read(path, clock(replay.cpu_hz)?)?;
+    let recording = read(path, clock(replay.cpu_hz)?, go_on)?;
     if recording.vcpus.is_empty() {
         return Err(wrong("file", "no vCPU changes its run state in the trace".into()));
     }
@@ -226,8 +226,11 @@ pub fn run(path: &Path, replay: &Replay) -> Result<Value, XenTraceError> {
         seed: replay.seed,
         limits: Limits { horizon: recording.length, ..Limits::default() },
     };
-    let result = simulate(setup, Sinks::default(), &mut |_| true)
+    let result = simulate(setup, Sinks::default(), &mut |_| go_on())
         .map_err(|source| XenTraceError::Write { path: path.into(), source })?;
+    if result.outcome == Outcome::Interrupted {
+        return Err(XenTraceError::Interrupted);
+    }
     let xen = result.xen.as_ref().expect("a Xen host");
     let counted = |perf: Perf| xen.perf[perf as usize];
     let vcpus: Vec<Value> = xen

@@ -60,7 +60,7 @@ pub(crate) fn clock(hz: u64) -> Result<Clock, XenTraceError> {
 }
 
 /// Gives every record, and asks at times whether to go on.
-fn each<E: From<XenTraceError>>(
+pub(crate) fn each<E: From<XenTraceError>>(
     order: &mut TimeOrder,
     go_on: &mut dyn FnMut() -> bool,
     mut take: impl FnMut(Record) -> Result<(), E>,

@@ -60,9 +60,7 @@ fn xen_trace_audit(
     machine: Option<String>,
 ) -> PyResult<String> {
     let recorded = Recorded { cpu_hz, weights, soft, ratelimit_us, machine };
-    let said = py.detach(|| xen_audit::run(&path, &recorded)).map_err(error)?;
-    py.check_signals()?;
-    Ok(said.to_string())
+    Ok(interruptible(py, |go_on| xen_audit::run(&path, &recorded, go_on))?.to_string())
 }
 
 /// A domain by number: weight, cap, pCPUs that its vCPUs may use and prefer.
@@ -85,9 +83,7 @@ fn xen_trace_replay(
     let given = |(dom, weight, cap, hard, soft)| (dom, Given { weight, cap, hard, soft });
     let domains = domains.into_iter().map(given).collect();
     let replay = Replay { cpu_hz, scheduler, preset, machine, ratelimit_us, domains, seed };
-    let said = py.detach(|| xen_replay::run(&path, &replay)).map_err(error)?;
-    py.check_signals()?;
-    Ok(said.to_string())
+    Ok(interruptible(py, |go_on| xen_replay::run(&path, &replay, go_on))?.to_string())
 }
 
 /// The records of a binary trace of Xen in the order of time, as lines of text or JSON.

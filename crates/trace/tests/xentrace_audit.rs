@@ -28,13 +28,18 @@ fn alike(of: &Audit, kinds: &[Kind]) {
     }
 }
 
+fn whole(path: impl AsRef<Path>, host: &Host) -> Audit {
+    let all = audit(open(path.as_ref()).expect("the trace"), host, &mut || true);
+    all.expect("an audit").expect("nobody stopped it")
+}
+
 const EXACT: [Kind; 8] =
     [Kind::Burn, Kind::Candidate, Kind::Reset, Kind::ResetAmount, Kind::Slice, Kind::Insert, Kind::Score, Kind::Tickle];
 
 #[test]
 fn a_light_load_is_decided_alike() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/xentrace/credit2-mixed.bin.gz");
-    let of = audit(open(path).expect("the trace"), &host()).expect("an audit");
+    let of = whole(path, &host());
     let (known, agree) = shares(&of);
     assert!(known > 91.0 && agree > 99.8, "{known} {agree}");
     alike(&of, &EXACT);
@@ -53,7 +58,7 @@ fn large(name: &str) -> Option<PathBuf> {
 fn weights_are_decided_alike() {
     let Some(path) = large("credit2-weights.bin.xz") else { return };
     let host = Host { weights: [(1, 512)].into(), ..host() };
-    let of = audit(open(path).expect("the trace"), &host).expect("an audit");
+    let of = whole(path, &host);
     let (known, agree) = shares(&of);
     assert!(known > 95.0 && agree > 99.9, "{known} {agree}");
     alike(&of, &EXACT[..7]);
@@ -65,7 +70,7 @@ fn soft_affinities_are_decided_alike() {
     let Some(path) = large("credit2-softaffinity.bin.xz") else { return };
     let cpus = |range: std::ops::Range<u16>| range.map(CpuId).collect();
     let host = Host { soft: [(1, cpus(0..2)), (2, cpus(2..4))].into(), ..host() };
-    let of = audit(open(path).expect("the trace"), &host).expect("an audit");
+    let of = whole(path, &host);
     let (known, agree) = shares(&of);
     assert!(known > 93.0 && agree > 99.9, "{known} {agree}");
     alike(&of, &EXACT[..7]);
@@ -76,7 +81,7 @@ fn soft_affinities_are_decided_alike() {
 fn a_wrong_fact_of_the_host_shows() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/xentrace/credit2-mixed.bin.gz");
     let host = Host { weights: [(0, 512)].into(), ratelimit_us: 5000, ..host() };
-    let of = audit(open(path).expect("the trace"), &host).expect("an audit");
+    let of = whole(path, &host);
     let differ = |kind| of.kinds[&kind].known - of.kinds[&kind].agree;
     assert!(differ(Kind::Candidate) + differ(Kind::Slice) > 0, "{:?}", of.kinds);
     assert!(!of.cases.is_empty());
@@ -85,6 +90,12 @@ fn a_wrong_fact_of_the_host_shows() {
 #[test]
 fn a_trace_of_credit_is_refused() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/xentrace/credit-mixed.bin.gz");
-    let error = audit(open(path).expect("the trace"), &host()).expect_err("no Credit2").to_string();
+    let error = audit(open(path).expect("the trace"), &host(), &mut || true).expect_err("no Credit2").to_string();
     assert!(error.contains("no record of Credit2"), "{error}");
+}
+
+#[test]
+fn an_audit_stops_when_it_is_told_to() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/xentrace/credit2-mixed.bin.gz");
+    assert!(audit(open(path).expect("the trace"), &host(), &mut || false).expect("an audit").is_none());
 }

@@ -11,7 +11,7 @@ import click
 from contend import _core
 from contend.study.command import EXIT_OK
 from contend.xen import host
-from contend.xen.trace import HZ, hertz
+from contend.xen.trace import HZ, cpu_hz_option
 
 
 def audit(
@@ -38,13 +38,8 @@ def audit(
 
 @click.command("audit")
 @click.argument("file", type=click.Path())
-@click.option(
-    "--cpu-hz",
-    metavar="HZ",
-    callback=lambda _ctx, _param, text: None if text is None else hertz(text),
-    help="Frequency of the time stamps, such as 2.6G or 2599998000 (2.4G).",
-)
-@click.option("--weights", metavar="d1=512,...", multiple=True, callback=host.weights, help="Weights; 256 otherwise.")
+@cpu_hz_option
+@host.weights_option
 @click.option(
     "--soft",
     metavar="d1=0-3",
@@ -52,7 +47,7 @@ def audit(
     callback=host.by_domain(host.pcpus),
     help="pCPUs that a domain's vCPUs prefer; all otherwise.",
 )
-@click.option("--ratelimit", metavar="US", default=1000, type=click.IntRange(0, 500_000), help="In us (1000).")
+@host.ratelimit_option
 @click.option("--machine", metavar="MACHINE", help="The pCPUs, such as 2n2c or 1n4c2t; each a core otherwise.")
 @click.option("--cases", default=5, type=click.IntRange(0), help="Disagreements printed of each kind (5).")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object; 100 cases a kind at most.")

@@ -63,3 +63,11 @@ def weights(_ctx: Any, _param: Any, values: tuple[str, ...]) -> dict[int, int]:
     """A callback for weights, which may stand in a row: `d1=512,d2=256`."""
     parts = tuple(part for value in values for part in value.split(","))
     return by_domain(number(1, 65535))(None, None, parts)
+
+
+weights_option = click.option(
+    "--weights", metavar="d1=512,...", multiple=True, callback=weights, help="Weights; 256 otherwise."
+)
+ratelimit_option = click.option(
+    "--ratelimit", metavar="US", default=1000, type=click.IntRange(0, 500_000), help="In us (1000)."
+)

@@ -11,7 +11,7 @@ import click
 from contend import _core
 from contend.study.command import EXIT_OK
 from contend.xen import host
-from contend.xen.trace import HZ, hertz
+from contend.xen.trace import HZ, cpu_hz_option
 
 
 def replay(
@@ -43,13 +43,8 @@ def replay(
 @click.option("--scheduler", type=click.Choice(["credit", "credit2"]), default="credit2", help="Scheduler (credit2).")
 @click.option("--preset", default="upstream-today", help="Switches: base, patched or upstream-today (upstream-today).")
 @click.option("--machine", metavar="MACHINE", help="The host, such as 2n2c; otherwise a core for each pCPU.")
-@click.option(
-    "--cpu-hz",
-    metavar="HZ",
-    callback=lambda _ctx, _param, text: None if text is None else hertz(text),
-    help="Frequency of the time stamps, such as 2.6G or 2599998000 (2.4G).",
-)
-@click.option("--weights", metavar="d1=512,...", multiple=True, callback=host.weights, help="Weights; 256 otherwise.")
+@cpu_hz_option
+@host.weights_option
 @click.option(
     "--cap",
     "caps",
@@ -72,7 +67,7 @@ def replay(
     callback=host.by_domain(host.all_pcpus),
     help="pCPUs that they prefer; all otherwise.",
 )
-@click.option("--ratelimit", metavar="US", default=1000, type=click.IntRange(0, 500_000), help="In us (1000).")
+@host.ratelimit_option
 @click.option("--seed", default=1, type=click.IntRange(0), help="Seed (1).")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def command(

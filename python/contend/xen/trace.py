@@ -51,14 +51,17 @@ def hertz(text: str) -> int:
     return hz
 
 
-@click.command("trace")
-@click.argument("file", type=click.Path())
-@click.option(
+cpu_hz_option = click.option(
     "--cpu-hz",
     metavar="HZ",
     callback=lambda _ctx, _param, text: None if text is None else hertz(text),
     help="Frequency of the time stamps, such as 2.6G or 2599998000 (2.4G).",
 )
+
+
+@click.command("trace")
+@click.argument("file", type=click.Path())
+@cpu_hz_option
 @click.option("--dump", is_flag=True, help="Print every record, in the order of time.")
 @click.option("--vcpu", metavar="D", help="Print one vCPU's histograms and where it ran, such as d1v0.")
 @click.option("--write", metavar="OUT", help="Write the records again: unpacked, in order, without damage.")

@@ -70,13 +70,16 @@ struct Rec {
     event: E,
 }
 
+/// Records between two questions whether to go on.
+const LOOK: usize = 1 << 14;
+
 /// Asks all that can be asked.
 ///
-/// The records are held in memory, 64 bytes each.
+/// The records are held in memory, 64 bytes each. `go_on` is asked now and then; `None`: it said no.
 ///
 /// # Errors
 /// Those of reading; [`TraceError::NotXentrace`] if no record is Credit2's, or the host has fewer pCPUs than the trace.
-pub fn audit(reader: Reader, host: &Host) -> Result<Audit, TraceError> {
+pub fn audit(reader: Reader, host: &Host, go_on: &mut dyn FnMut() -> bool) -> Result<Option<Audit>, TraceError> {
     let path = reader.path().to_path_buf();
     let mut recs: Vec<Rec> = Vec::new();
     let mut last: Vec<Option<usize>> = Vec::new();
@@ -93,6 +96,9 @@ pub fn audit(reader: Reader, host: &Host) -> Result<Audit, TraceError> {
         }
         let ns = host.clock.ns(record.tsc.saturating_sub(first)) as i64;
         recs.push(Rec { ns, cpu, next: None, event: record.event });
+        if recs.len() % LOOK == 0 && !go_on() {
+            return Ok(None);
+        }
     }
     let wrong = |found: String| TraceError::NotXentrace { path: path.clone(), found };
     let rq_of = queues(&recs, last.len());
@@ -125,10 +131,13 @@ pub fn audit(reader: Reader, host: &Host) -> Result<Audit, TraceError> {
         };
         for at in 0..auditor.recs.len() {
             auditor.step(at);
+            if at % LOOK == 0 && !go_on() {
+                return Ok(None);
+            }
         }
         (recs, clocks, out) = (auditor.recs, auditor.state.clocks, auditor.out);
     }
-    Ok(out)
+    Ok(Some(out))
 }
 
 /// The run queue of each pCPU, as its passes tell.
