@@ -72,7 +72,7 @@ fn unfair_byte_starves_far_nodes() {
 #[test]
 fn unfair_byte_starves_by_distance() {
     let mut text =
-        "name = \"interleaved\"\ndefaults = [\"lines\", \"interrupts\", \"cpu\", \"cache\", \"virt\", \"kernel\"]\n"
+        "name = \"interleaved\"\ndefaults = [\"lines\", \"interrupts\", \"cpu\", \"cache\", \"memory\", \"virt\", \"kernel\"]\n"
             .to_string();
     text += "[topology]\n";
     for cpu in 0..16 {

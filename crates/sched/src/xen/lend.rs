@@ -49,15 +49,43 @@ impl<'a, P: SchedPlatform, L: XenPolicy> Cx<'a, P, L> {
         found
     }
     fn note_taken(&self, rq: RqId) {
+        self.nothing_lent();
         assert!(self.note(NONE, rq.0), "no more than {HELD_MAX} schedule locks at a time");
-        // SAFETY: the lock that guards the data has just been taken. This fetches its line for the critical section.
+        // SAFETY: the lock that guards the data has just been taken, and nothing is lent. This fetches its line for the critical
+        // section.
         unsafe { self.p.write(&self.pool.rqs[rq.index()].pol, |_| ()) };
+    }
+    /// Is a closure of the policy's running that has a partition? It could ask the lender for the same one again, or let others
+    /// run who ask for it: two exclusive borrows of one value.
+    #[inline]
+    fn nothing_lent(&self) {
+        if self.xen.lent.get() {
+            policy_error("the lender was called from inside a closure that it had lent a partition to".into());
+        }
+    }
+    /// Run `f`, which has a partition.
+    #[inline]
+    fn lend<R>(&self, f: impl FnOnce() -> R) -> R {
+        // Getting the partition's line may have let others run.
+        self.nothing_lent();
+        self.xen.lent.set(true);
+        let r = f();
+        self.xen.lent.set(false);
+        r
     }
     #[track_caller]
     fn must_hold(&self, rq: RqId) {
         if !self.holds(rq) {
             policy_error(format!("schedule lock {} is not held on {:?}", rq.0, self.p.cpu()));
         }
+    }
+
+    /// Lend what this schedule lock, which must be held, guards: nothing else may be lent.
+    #[inline]
+    #[track_caller]
+    fn may_lend(&self, rq: RqId) {
+        self.must_hold(rq);
+        self.nothing_lent();
     }
 
     /// Wait for a schedule lock.
@@ -186,24 +214,24 @@ impl<P: SchedPlatform, L: XenPolicy> Lend<L> for Cx<'_, P, L> {
     }
     #[inline]
     fn with_rq<R>(&self, rq: RqId, f: impl FnOnce(&mut L::Rq) -> R) -> R {
-        self.must_hold(rq);
-        // SAFETY: the lock that guards the cell is held, and `note_taken` fetched it; `f` has no platform: it is a closure of a
-        // policy's, which reaches one only through the lender, and the contract forbids that inside (a nested call of the same
-        // partition would be the only overlap; the partitions are different cells).
-        unsafe { self.p.rewrite(&self.pool.rqs[rq.index()].pol, f) }
+        self.may_lend(rq);
+        // SAFETY: the lock that guards the cell is held, and `note_taken` fetched it; `may_lend` and `lend` see to it that nobody
+        // reaches a partition while `f` runs.
+        unsafe { self.p.rewrite(&self.pool.rqs[rq.index()].pol, |rq| self.lend(|| f(rq))) }
     }
     #[inline]
     fn with_unit<R>(&self, unit: UnitId, f: impl FnOnce(&mut L::Unit) -> R) -> R {
-        self.must_hold(self.rq_of(self.processor(unit)));
+        self.may_lend(self.rq_of(self.processor(unit)));
         // SAFETY: the schedule lock of the vCPU's pCPU guards it and is held; `f` as in `with_rq`.
-        unsafe { self.p.write(&self.xen.unit(unit).pol, f) }
+        unsafe { self.p.write(&self.xen.unit(unit).pol, |unit| self.lend(|| f(unit))) }
     }
     #[inline]
     fn with_both<R>(&self, rq: RqId, unit: UnitId, f: impl FnOnce(&mut L::Rq, &mut L::Unit) -> R) -> R {
-        self.must_hold(rq);
+        self.may_lend(rq);
         self.must_hold(self.rq_of(self.processor(unit)));
+        let unit = &self.xen.unit(unit).pol;
         // SAFETY: as in `with_rq` and `with_unit`; the cells differ.
-        unsafe { self.p.write2(&self.pool.rqs[rq.index()].pol, &self.xen.unit(unit).pol, f) }
+        unsafe { self.p.write2(&self.pool.rqs[rq.index()].pol, unit, |rq, unit| self.lend(|| f(rq, unit))) }
     }
     fn try_lock(&self, rq: RqId) -> bool {
         if self.holds(rq) {
@@ -251,22 +279,27 @@ impl<P: SchedPlatform, L: XenPolicy> Lend<L> for Cx<'_, P, L> {
         self.pool.lock.unlock_read(self.p);
     }
     fn with_global<R>(&self, f: impl FnOnce(&mut L::Global) -> R) -> R {
-        match self.global.get() {
-            0 => policy_error("the pool's state was asked for without its lock".into()),
-            // SAFETY: the pool's lock is held: for writing by this pCPU alone; for reading by those who change nothing, and one
-            // OS thread runs the simulation, so no two closures overlap. `f` as in `with_rq`.
-            1 => unsafe { self.p.read(&self.pool.global, |_| ()) },
-            // SAFETY: as above.
-            _ => unsafe { self.p.write(&self.pool.global, |_| ()) },
+        if self.global.get() == 0 {
+            policy_error("the pool's state was asked for without its lock".into());
         }
-        // SAFETY: as above; the line has been paid for.
-        unsafe { self.p.rewrite(&self.pool.global, f) }
+        self.nothing_lent();
+        // SAFETY: the pool's lock is held: for writing by this pCPU alone; for reading by those who change nothing, and one OS
+        // thread runs the simulation. `f` as in `with_rq`.
+        unsafe {
+            if self.global.get() == 1 {
+                self.p.read(&self.pool.global, |_| ());
+                self.p.rewrite(&self.pool.global, |g| self.lend(|| f(g)))
+            } else {
+                self.p.write(&self.pool.global, |g| self.lend(|| f(g)))
+            }
+        }
     }
     fn with_domain<R>(&self, dom: u16, f: impl FnOnce(&mut L::Domain) -> R) -> R {
+        self.nothing_lent();
         let domain = self.xen.domains.iter().find(|d| d.dom == dom).expect("the domain exists");
         domain.lock.lock(self.p);
         // SAFETY: the domain's lock has just been taken; `f` as in `with_rq`.
-        let r = unsafe { self.p.write(&domain.pol, f) };
+        let r = unsafe { self.p.write(&domain.pol, |d| self.lend(|| f(d))) };
         domain.lock.unlock(self.p);
         r
     }

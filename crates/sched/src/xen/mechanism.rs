@@ -133,6 +133,8 @@ pub struct Xen<P: SchedPlatform, L: XenPolicy> {
     pub(super) tracing: bool,
     pub(super) counts: Vec<Cell<u64>>,
     pub(super) trylocks: Cell<[u64; 2]>,
+    /// A partition is lent: see [`Cx`].
+    pub(super) lent: Cell<bool>,
 }
 
 impl<P: SchedPlatform, L: XenPolicy> Xen<P, L> {
@@ -237,6 +239,7 @@ impl<P: SchedPlatform, L: XenPolicy> Xen<P, L> {
             tracing: false,
             counts: (0..Perf::COUNT).map(|_| Cell::new(0)).collect(),
             trylocks: Cell::new([0; 2]),
+            lent: Cell::new(false),
         }
     }
 

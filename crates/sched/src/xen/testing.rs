@@ -354,4 +354,29 @@ mod tests {
         assert_eq!(world.ran(3), 900_000_000, "a sleeper alone on its pCPU never waits");
         assert_eq!(world.count(Perf::TickledIdle), 900 + 4, "for each sleep, and for each vCPU that starts");
     }
+
+    #[test]
+    fn what_is_not_held_or_lent_already_is_a_policy_error() {
+        use crate::kernel::PolicyError;
+        use crate::xen::contract::{Lend, RqId};
+        use std::panic::{AssertUnwindSafe, catch_unwind};
+        let topo = Machine::synthetic("1n1l2c1t").unwrap().topology;
+        let refused = |with: &dyn Fn(&Cx<'_, Stage, RoundRobin>)| {
+            let world = World::new(&topo, RoundRobin, vec![Dom::new(256, 0, 1, Load::BURNER)]);
+            let cx = world.on(CpuId(0)).cx(true);
+            let error = catch_unwind(AssertUnwindSafe(|| with(&cx))).expect_err("it is refused");
+            error.downcast::<PolicyError>().expect("a policy error").0
+        };
+        let (own, other) = (RqId(0), RqId(1));
+        let said = refused(&|cx| cx.with_rq(own, |_| cx.with_rq(own, |_| ())));
+        assert!(said.contains("from inside a closure"), "{said}");
+        let said = refused(&|cx| cx.with_rq(own, |_| assert!(cx.try_lock(other))));
+        assert!(said.contains("from inside a closure"), "{said}");
+        let said = refused(&|cx| cx.with_rq(other, |_| ()));
+        assert!(said.contains("schedule lock 1 is not held"), "{said}");
+        let said = refused(&|cx| cx.lock(other));
+        assert!(said.contains("a deadlock in waiting"), "{said}");
+        let said = refused(&|cx| cx.with_global(|()| ()));
+        assert!(said.contains("without its lock"), "{said}");
+    }
 }
