@@ -290,6 +290,28 @@ def _changed(row: dict[str, Any]) -> str:
     )
 
 
+def _side_by_side(what: str, rows: list[dict[str, Any]], out: Console) -> None:
+    """Figures of both results, with units."""
+
+    def shown(value: float | None, unit: str) -> str:
+        if value is None:
+            return "no"
+        return {"s": seconds, "%": lambda v: f"{v:.2f} %", "count": si}[unit](value)
+
+    cells = [
+        (
+            escape(r["name"]),
+            shown(r["baseline"], r["unit"]),
+            shown(r["result"], r["unit"]),
+            change_words(r["baseline"], r["result"]) if r["baseline"] is not None and r["result"] is not None else "",
+        )
+        for r in rows
+        if r["baseline"] or r["result"]
+    ]
+    columns = [(what, "left"), ("baseline", "right"), ("result", "right"), ("change", "right")]
+    out.print(table(what[0].upper() + what[1:], columns, cells))
+
+
 def compared(c: dict[str, Any], names: tuple[str, str], out: Console) -> None:
     """What `contend explain RESULT --against BASELINE` prints."""
     old_name, new_name = names
@@ -343,10 +365,6 @@ def compared(c: dict[str, Any], names: tuple[str, str], out: Console) -> None:
         fact(f"{name} a virtual second", old["per_s"], new["per_s"])
     out.print(table("", [("", "left"), ("baseline", "right"), ("result", "right"), ("change", "right")], facts))
     if c["xen"]:
-        from contend.text_xen import compared as compared_xen
-
-        compared_xen(c["xen"], out)
+        _side_by_side("Xen", c["xen"], out)
     if c["guests"]:
-        from contend.text_guests import compared as compared_guests
-
-        compared_guests(c["guests"], out)
+        _side_by_side("guests", c["guests"], out)

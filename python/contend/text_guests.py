@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from rich.console import Console
-from rich.markup import escape
 
 from contend.guests import SHARES
-from contend.text import LOCK_COLUMNS, change_words, lock_row, table
+from contend.text import LOCK_COLUMNS, lock_row, table
 from contend.units import duration_us, percent, seconds, si
 
 MACHINES_SHOWN = 16
@@ -137,25 +136,3 @@ def _polls(kvm: dict[str, int], out: Console) -> None:
             f"Halts: {si(kvm['halt_attempted_poll'])} polled, {si(kvm['halt_successful_poll'])} of them were woken "
             f"meanwhile; {seconds(kvm['halt_poll_fail_ns'] / 1e9)} were polled in vain.\n"
         )
-
-
-def compared(rows: list[dict[str, Any]], out: Console) -> None:
-    """Figures of both results' guests."""
-
-    def shown(value: float | None, unit: str) -> str:
-        if value is None:
-            return "no"
-        return {"s": seconds, "%": lambda v: f"{v:.2f} %", "count": si}[unit](value)
-
-    cells = [
-        (
-            escape(r["name"]),
-            shown(r["baseline"], r["unit"]),
-            shown(r["result"], r["unit"]),
-            change_words(r["baseline"], r["result"]) if r["baseline"] is not None and r["result"] is not None else "",
-        )
-        for r in rows
-        if r["baseline"] or r["result"]
-    ]
-    columns = [("guests", "left"), ("baseline", "right"), ("result", "right"), ("change", "right")]
-    out.print(table("Guests", columns, cells))

@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 
-from contend.text import change_words, table
+from contend.text import table
 from contend.units import duration_us, percent, seconds, si
 from contend.xen import report
 
@@ -94,25 +94,3 @@ def _meanings() -> dict[str, str]:
     from contend.run import list_counters
 
     return {c["name"]: c["doc"] for c in list_counters() if c["of"] == "xen"}
-
-
-def compared(rows: list[dict[str, Any]], out: Console) -> None:
-    """Figures of both results' hosts."""
-
-    def shown(value: float | None, unit: str) -> str:
-        if value is None:
-            return "no"
-        return {"s": seconds, "%": lambda v: f"{v:.2f} %", "count": si}[unit](value)
-
-    cells = [
-        (
-            escape(r["name"]),
-            shown(r["baseline"], r["unit"]),
-            shown(r["result"], r["unit"]),
-            change_words(r["baseline"], r["result"]) if r["baseline"] is not None and r["result"] is not None else "",
-        )
-        for r in rows
-        if r["baseline"] or r["result"]
-    ]
-    columns = [("Xen", "left"), ("baseline", "right"), ("result", "right"), ("change", "right")]
-    out.print(table("Xen", columns, cells))
