@@ -67,7 +67,7 @@ pub(crate) fn each<E: From<XenTraceError>>(
 ) -> Result<(), E> {
     for (record, count) in order.zip(1u64..) {
         take(record.map_err(XenTraceError::from)?)?;
-        if count % LOOK == 0 && !go_on() {
+        if count.is_multiple_of(LOOK) && !go_on() {
             return Err(XenTraceError::Interrupted.into());
         }
     }

@@ -96,7 +96,7 @@ pub fn audit(reader: Reader, host: &Host, go_on: &mut dyn FnMut() -> bool) -> Re
         }
         let ns = host.clock.ns(record.tsc.saturating_sub(first)) as i64;
         recs.push(Rec { ns, cpu, next: None, event: record.event });
-        if recs.len() % LOOK == 0 && !go_on() {
+        if recs.len().is_multiple_of(LOOK) && !go_on() {
             return Ok(None);
         }
     }
@@ -131,7 +131,7 @@ pub fn audit(reader: Reader, host: &Host, go_on: &mut dyn FnMut() -> bool) -> Re
         };
         for at in 0..auditor.recs.len() {
             auditor.step(at);
-            if at % LOOK == 0 && !go_on() {
+            if at.is_multiple_of(LOOK) && !go_on() {
                 return Ok(None);
             }
         }
