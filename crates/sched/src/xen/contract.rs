@@ -108,8 +108,6 @@ pub struct Decision {
     pub next: Option<UnitId>,
     /// `schedule` is called again after this long, in ns; `None`: no timer.
     pub slice: Option<Nanos>,
-    /// The vCPU came from another pCPU.
-    pub migrated: bool,
 }
 
 /// A scheduling policy of Xen's.

@@ -432,7 +432,7 @@ impl<P: SchedPlatform, L: XenPolicy> Xen<P, L> {
         p.charge(Work::ClockRead, 1);
         p.charge(Work::Pick, 1);
         let prev = pcpu.curr.get();
-        let Decision { next, slice, .. } = pool.policy.schedule(&cx, prev);
+        let Decision { next, slice } = pool.policy.schedule(&cx, prev);
         let now = p.now();
         if let Some(unit) = next {
             self.verify(p, cpu, unit, prev);

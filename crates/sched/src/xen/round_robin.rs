@@ -60,7 +60,7 @@ impl XenPolicy for RoundRobin {
             cx.charge(Work::Dequeue, 1);
             cx.with_unit(unit, |u| u.queued = false);
         }
-        Decision { next, slice: next.map(|_| SLICE), migrated: false }
+        Decision { next, slice: next.map(|_| SLICE) }
     }
 
     fn wake<C: Lend<Self>>(&self, cx: &C, unit: UnitId) {

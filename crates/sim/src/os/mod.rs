@@ -157,8 +157,15 @@ impl Metrics for MetricStore {
     }
 }
 
+/// The random stream of the task, or program, that was created as number `id` of a run with this seed: one each, whatever
+/// order they run in.
+pub(crate) fn random_stream(seed: u64, id: u64) -> Pcg64Mcg {
+    let seed = u128::from(seed) << 64 | u128::from(id.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+    Pcg64Mcg::from_seed((seed | 1).to_le_bytes())
+}
+
 /// Where programs report to during the warm-up.
-struct Unheard;
+pub(crate) struct Unheard;
 
 impl Metrics for Unheard {
     fn count(&mut self, _: &'static str, _: u64) {}
@@ -279,13 +286,11 @@ impl<W: World> Os<W> {
                 ids.resize(task.index() + 1, 0);
             }
             ids[task.index()] = id;
-            // One stream a task, whatever order tasks run in.
-            let seed = u128::from(self.seed) << 64 | u128::from(id.wrapping_mul(0x9E37_79B9_7F4A_7C15));
             tasks[task.index()] = Some(OsTask {
                 name: birth.name,
                 program,
                 thread,
-                rng: Pcg64Mcg::from_seed((seed | 1).to_le_bytes()),
+                rng: random_stream(self.seed, id),
                 pending: Pending::Nothing,
                 woken: false,
                 background: birth.background,

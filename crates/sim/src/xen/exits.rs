@@ -3,6 +3,7 @@
 use super::host::{Occupant, ProgramVcpu, XenHost};
 use crate::guest::{IPIS, KICK, VcpuState};
 use crate::kvm::VcpuCall;
+use crate::os::Unheard;
 use crate::program::{Cx, Metrics, Op};
 use crate::thread::Call;
 use crate::world::{Sim, World};
@@ -209,12 +210,4 @@ impl XenHost {
             p.engine().arm_timer(at, unit);
         }
     }
-}
-
-/// Where programs report to during the warm-up.
-struct Unheard;
-
-impl Metrics for Unheard {
-    fn count(&mut self, _: &'static str, _: u64) {}
-    fn latency(&mut self, _: &'static str, _: Nanos) {}
 }

@@ -6,7 +6,7 @@ use crate::engine::{Code, Engine};
 use crate::guest::{self, Boot, GuestReport, Hosting, RunningGuest, VcpuState, Vm};
 use crate::host::{CpuReport, GUEST_MODE, LockReport, Outcome, Progress, RunResult};
 use crate::kvm::Kvm;
-use crate::os::{MetricStore, TaskReport};
+use crate::os::{MetricStore, TaskReport, random_stream};
 use crate::program::Program;
 use crate::thread::State;
 use crate::watch::{self, System};
@@ -21,7 +21,6 @@ use contend_sched::xen::event::RunState;
 use contend_sched::xen::features::Scheduler;
 use contend_sched::xen::mechanism::{DomainSpec, Observer, PoolSpec, Xen};
 use contend_sched::xen::round_robin::RoundRobin;
-use rand::SeedableRng;
 use rand_pcg::Pcg64Mcg;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -192,11 +191,10 @@ fn fit(boot: &Boot<'_>, setups: Vec<DomainSetup>) -> std::io::Result<Fitted> {
                 let left = Cell::new(programs.len());
                 for program in programs {
                     let id = fitted.occupants.len() as u64 + 1;
-                    let seed = u128::from(boot.seed) << 64 | u128::from(id.wrapping_mul(0x9E37_79B9_7F4A_7C15));
                     fitted.occupants.push(Occupant::Program(ProgramVcpu {
                         working_set_kib: program.working_set_kib(),
                         program: RefCell::new(program),
-                        rng: RefCell::new(Pcg64Mcg::from_seed((seed | 1).to_le_bytes())),
+                        rng: RefCell::new(random_stream(boot.seed, id)),
                         wake_at: Cell::new(NEVER),
                         domain: index,
                     }));

@@ -31,7 +31,7 @@ impl Credit1 {
             if self.trace_schedule {
                 cx.trace(|| XenEvent::Credit1Ratelimit { vcpu: cx.info(unit), ran_ns: ran as u32 });
             }
-            return Decision { next: curr, slice: Some(self.limit_timer(tunables.ratelimit, ran)), migrated: false };
+            return Decision { next: curr, slice: Some(self.limit_timer(tunables.ratelimit, ran)) };
         }
         if let Some(unit) = curr {
             cx.with_unit(unit, |u| u.last_run = now);
@@ -61,7 +61,7 @@ impl Credit1 {
         if let Some(unit) = next {
             cx.with_unit(unit, |u| u.start = now);
         }
-        Decision { next, slice: next.map(|_| tunables.tslice), migrated: stolen.is_some() }
+        Decision { next, slice: next.map(|_| tunables.tslice) }
     }
 
     /// When to look again at a vCPU that the rate limit keeps: base, after another whole limit.

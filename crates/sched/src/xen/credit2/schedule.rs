@@ -66,7 +66,7 @@ impl Credit2 {
         let Some(unit) = next else {
             cx.with_rq(rq, |r| r.set_idle(topo, cpu, true));
             self.change_load(cx, rq, None, now, 0);
-            return Decision { next: None, slice: None, migrated: false };
+            return Decision { next: None, slice: None };
         };
         if next == curr {
             if self.conf.today {
@@ -112,7 +112,7 @@ impl Credit2 {
             Limit::Min => cx.count(Perf::RuntimeMin),
             Limit::Max => cx.count(Perf::RuntimeMax),
         }
-        Decision { next, slice: Some(time), migrated }
+        Decision { next, slice: Some(time) }
     }
 
     /// What there is to know of the vCPU that runs: it pays for its time; under a cap it may have run out.
