@@ -12,7 +12,7 @@ pub type Nanos = u64;
 /// A task's name, interned by the reader.
 pub type Comm = Arc<str>;
 
-/// One scheduler event on one CPU.
+/// One event on one CPU: of the scheduler, or one that explains it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
     /// Time in ns.
@@ -23,8 +23,26 @@ pub struct Event {
     pub pid: u32,
     /// Its `comm`: `swapper/N` for the idle task whatever the recorder called it, `<...>` where it was not recorded.
     pub comm: Comm,
+    /// On whose behalf the CPU ran.
+    pub context: Context,
     /// What happened.
     pub kind: Kind,
+}
+
+/// On whose behalf a CPU runs as it records an event: the innermost, as the recorder's flags say.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Context {
+    /// The recording does not say (`trace-cmd report`, `perf script`).
+    #[default]
+    Unknown,
+    /// The task's own.
+    Task,
+    /// A softirq's, on the way out of an interrupt or of the task's own system call.
+    Softirq,
+    /// An interrupt's.
+    Hardirq,
+    /// A non-maskable interrupt's.
+    Nmi,
 }
 
 /// A task as events name it.
@@ -105,6 +123,97 @@ pub enum Kind {
         /// Who exits.
         task: TaskRef,
     },
+    /// irq_handler_entry, irq_handler_exit: a device's interrupt.
+    Irq {
+        /// Its number.
+        irq: u32,
+        /// Entry, or exit.
+        entry: bool,
+    },
+    /// softirq_entry, softirq_exit.
+    Softirq {
+        /// Which: the kernel's numbers, see [`softirq`].
+        vec: u32,
+        /// Entry, or exit.
+        entry: bool,
+    },
+    /// hrtimer_expire_entry/exit and timer_expire_entry/exit: a timer's function runs.
+    Timer {
+        /// A high-resolution timer, not one of the wheel.
+        hrtimer: bool,
+        /// Entry, or exit.
+        entry: bool,
+    },
+    /// raw_syscalls:sys_enter, sys_exit, or syscalls:sys_{enter,exit}_NAME of formats that give a number.
+    Syscall {
+        /// The architecture's number; negative: not known.
+        nr: i64,
+        /// Entry, or exit.
+        entry: bool,
+    },
+    /// lock:contention_begin: the task begins to wait for a kernel lock.
+    ContentionBegin {
+        /// The lock's address, as recorded: an identity.
+        lock: u64,
+        /// The kernel's `LCB_F_*` bits, see [`contention`].
+        flags: u32,
+    },
+    /// lock:contention_end.
+    ContentionEnd {
+        /// The lock.
+        lock: u64,
+        /// 0: acquired; otherwise the error.
+        ret: i32,
+    },
+    /// kvm_entry: a vCPU enters guest mode.
+    KvmEntry {
+        /// Its number in its guest.
+        vcpu: u32,
+    },
+    /// kvm_exit: it leaves.
+    KvmExit {
+        /// Its number; `u32::MAX` where the kernel does not record it (before 5.10).
+        vcpu: u32,
+        /// The architecture's number of the reason; `u32::MAX` where only a name is printed.
+        reason: u32,
+    },
+}
+
+/// Numbers of softirqs ([`Kind::Softirq`]); they have been these since Linux 4.2.
+pub mod softirq {
+    /// The timer wheel.
+    pub const TIMER: u32 = 1;
+    /// Network packets sent.
+    pub const NET_TX: u32 = 2;
+    /// Network packets received.
+    pub const NET_RX: u32 = 3;
+    /// Block devices' requests are complete.
+    pub const BLOCK: u32 = 4;
+    /// Load balancing.
+    pub const SCHED: u32 = 7;
+    /// High-resolution timers that may wait for a softirq.
+    pub const HRTIMER: u32 = 8;
+    /// Names by number, as the kernel prints them.
+    pub const NAMES: [&str; 10] =
+        ["HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU"];
+}
+
+/// Bits of a contended lock's flags ([`Kind::ContentionBegin`]), as the kernel prints them.
+pub mod contention {
+    /// Spins.
+    pub const SPIN: u32 = 1;
+    /// For reading.
+    pub const READ: u32 = 2;
+    /// For writing.
+    pub const WRITE: u32 = 4;
+    /// A real-time mutex.
+    pub const RT: u32 = 8;
+    /// A per-CPU reader-writer semaphore.
+    pub const PERCPU: u32 = 16;
+    /// A mutex.
+    pub const MUTEX: u32 = 32;
+    /// Names by bit.
+    pub const NAMES: [&str; 6] = ["SPIN", "READ", "WRITE", "RT", "PERCPU", "MUTEX"];
 }
 
 impl Kind {
@@ -119,6 +228,20 @@ impl Kind {
             Kind::Fork { .. } => "sched_process_fork",
             Kind::Exec { .. } => "sched_process_exec",
             Kind::Exit { .. } => "sched_process_exit",
+            Kind::Irq { entry: true, .. } => "irq_handler_entry",
+            Kind::Irq { .. } => "irq_handler_exit",
+            Kind::Softirq { entry: true, .. } => "softirq_entry",
+            Kind::Softirq { .. } => "softirq_exit",
+            Kind::Timer { hrtimer: true, entry: true } => "hrtimer_expire_entry",
+            Kind::Timer { hrtimer: true, .. } => "hrtimer_expire_exit",
+            Kind::Timer { entry: true, .. } => "timer_expire_entry",
+            Kind::Timer { .. } => "timer_expire_exit",
+            Kind::Syscall { entry: true, .. } => "sys_enter",
+            Kind::Syscall { .. } => "sys_exit",
+            Kind::ContentionBegin { .. } => "contention_begin",
+            Kind::ContentionEnd { .. } => "contention_end",
+            Kind::KvmEntry { .. } => "kvm_entry",
+            Kind::KvmExit { .. } => "kvm_exit",
         }
     }
 }

@@ -31,7 +31,7 @@ mod text;
 pub mod xentrace;
 
 pub use error::TraceError;
-pub use event::{Comm, Event, Kind, Nanos, TaskRef, TaskState};
+pub use event::{Comm, Context, Event, Kind, Nanos, TaskRef, TaskState};
 pub use reader::{Format, Reader, open};
 pub use report::ReadReport;
 pub use sink::{At, SchedSink, Task};

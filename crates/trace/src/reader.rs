@@ -202,7 +202,7 @@ impl State {
             }
             comm => names.get(comm),
         };
-        Some(Event { ts: header.ts, cpu: header.cpu, pid: header.pid, comm, kind })
+        Some(Event { ts: header.ts, cpu: header.cpu, pid: header.pid, comm, context: header.context, kind })
     }
 
     fn chain(&mut self, cpu: u32, kind: &Kind) {

@@ -70,6 +70,15 @@ pub trait SchedSink {
             }
             Kind::Exec { filename, pid, old_pid } => self.exec(at, filename, *pid, *old_pid),
             Kind::Exit { task } => self.exit(at, task.into()),
+            // What explains scheduling is not scheduling: no sink takes it yet.
+            Kind::Irq { .. }
+            | Kind::Softirq { .. }
+            | Kind::Timer { .. }
+            | Kind::Syscall { .. }
+            | Kind::ContentionBegin { .. }
+            | Kind::ContentionEnd { .. }
+            | Kind::KvmEntry { .. }
+            | Kind::KvmExit { .. } => Ok(()),
         }
     }
 }

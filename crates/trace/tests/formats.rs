@@ -17,7 +17,9 @@ fn one(line: &'static str) -> Event {
 #[track_caller]
 fn check(line: &'static str, at: (u64, u32, u32, &str), kind: Kind) {
     let (ts, cpu, pid, comm) = at;
-    assert_eq!(one(line), Event { ts, cpu, pid, comm: comm.into(), kind });
+    let event = one(line);
+    let context = event.context;
+    assert_eq!(event, Event { ts, cpu, pid, comm: comm.into(), context, kind });
 }
 
 mod tracefs {

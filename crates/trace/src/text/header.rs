@@ -8,7 +8,7 @@
 //! and an event after it: a 15-byte name cannot contain all of that.
 
 use super::{Tail, cpu, pid};
-use crate::event::Nanos;
+use crate::event::{Context, Nanos};
 
 /// How a header names its task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +25,7 @@ pub(crate) struct Header<'a> {
     pub pid: u32,
     pub cpu: u32,
     pub ts: Nanos,
+    pub context: Context,
     /// Event name, without its system.
     pub event: &'a [u8],
     pub fields: &'a [u8],
@@ -83,18 +84,30 @@ fn at_bracket(line: &[u8], bracket: usize, style: Style) -> Option<Header<'_>> {
     let mut rest = &line[bracket + 1..];
     let cpu_number = leading_number(&mut rest)?;
     rest = rest.strip_prefix(b"]")?.trim_ascii_start();
-    let ts = match time(&mut rest) {
-        Some(ts) => ts,
+    let (ts, context) = match time(&mut rest) {
+        Some(ts) => (ts, Context::Unknown),
         None => {
             // The column of flags, "dNh3." or so.
-            let blank = memchr::memchr(b' ', rest)?;
-            rest = rest[blank..].trim_ascii_start();
-            time(&mut rest)?
+            let (flags, after) = rest.split_at(memchr::memchr(b' ', rest)?);
+            rest = after.trim_ascii_start();
+            (time(&mut rest)?, context(flags))
         }
     };
     rest = rest.trim_ascii_start();
     let (event, fields) = event(rest)?;
-    Some(Header { comm, pid: pid(pid_number)?, cpu: cpu(cpu_number)?, ts, event, fields })
+    Some(Header { comm, pid: pid(pid_number)?, cpu: cpu(cpu_number)?, ts, context, event, fields })
+}
+
+/// The third flag: `h` or `H` (hard interrupt, the latter within a softirq), `s`, `z` or `Z` (NMI, the latter within an
+/// interrupt).
+fn context(flags: &[u8]) -> Context {
+    match flags.get(2) {
+        Some(b'h' | b'H') => Context::Hardirq,
+        Some(b's') => Context::Softirq,
+        Some(b'z' | b'Z') => Context::Nmi,
+        Some(_) => Context::Task,
+        None => Context::Unknown,
+    }
 }
 
 /// Digits at the right end, no sign.

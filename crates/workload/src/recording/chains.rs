@@ -1,9 +1,7 @@
 //! From events to the chain of every task in the recording.
 
-use contend_trace::event::{Comm, Event, Kind, TaskRef};
+use contend_trace::event::{Comm, Context, Event, Kind, TaskRef};
 use rustc_hash::FxHashMap;
-
-use super::context::Contexts;
 
 /// One step in 8 bytes: a kind in the upper 8 bits, a number below.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -156,7 +154,6 @@ pub struct Builder {
     execs: Vec<Exec>,
     /// The recording has sched_process_exec events.
     has_exec: bool,
-    contexts: Contexts,
     /// Time of the first event.
     first_ts: Option<u64>,
     last_ts: u64,
@@ -171,14 +168,13 @@ pub fn is_recorder(name: &str) -> bool {
 const CPUS_MAX: u32 = 1 << 16;
 
 impl Builder {
-    pub fn new(contexts: Contexts) -> Self {
+    pub fn new() -> Self {
         Builder {
             tasks: Vec::new(),
             by_pid: FxHashMap::default(),
             cpus: Vec::new(),
             execs: Vec::new(),
             has_exec: false,
-            contexts,
             first_ts: None,
             last_ts: 0,
         }
@@ -270,6 +266,7 @@ impl Builder {
             Kind::Exit { task } => {
                 self.task(task, first);
             }
+            _ => {}
         }
     }
 
@@ -422,8 +419,7 @@ impl Builder {
     }
 
     fn waking(&mut self, e: &Event, task: &TaskRef, first: u64) {
-        let interrupt = self.contexts.next(e.ts);
-        let waker = if interrupt == Some(true) {
+        let waker = if matches!(e.context, Context::Softirq | Context::Hardirq | Context::Nmi) {
             None
         } else {
             let prio = self.by_pid.get(&e.pid).map_or(120, |&p| self.tasks[p as usize].prio);
@@ -435,7 +431,7 @@ impl Builder {
         }
         let by = waker.filter(|&w| matches!(self.tasks[w as usize].state, State::Running(_))).map(|w| {
             let t = &mut self.tasks[w as usize];
-            t.counts.ambiguous += u64::from(interrupt.is_none());
+            t.counts.ambiguous += u64::from(e.context == Context::Unknown);
             t.flush(e.ts);
             t.steps.push(Step::new(What::Post(i)));
             (w, t.steps.len() - 1)

@@ -14,12 +14,11 @@
 //! that it needs stands before that end, in a task that is stuck in a wait that ends later, hence before that wait began:
 //! it has been executed. The same holds for spawns.
 //!
-//! The stages, a module each: `context` (which wake-ups interrupts made), `chains` (events to chains of all tasks),
+//! The stages, a module each: `chains` (events to chains of all tasks),
 //! `filter` (whose chains are replayed), `tape` (the chains as they are played). Memory is proportional to the steps, 8
 //! bytes each, two for a wait. `docs/recordings.md` is the reference.
 
 mod chains;
-mod context;
 mod filter;
 mod report;
 mod tape;
@@ -59,9 +58,8 @@ impl RecordingSpec {
     /// # Errors
     /// Not a recording; one with nothing to replay; too many tasks.
     pub fn build(&self, w: &mut Workload, bytes: Vec<u8>) -> Result<RecordingReport, RecordingError> {
-        let contexts = context::wakings(&bytes);
         let mut reader = Reader::from_read(&self.file, Cursor::new(bytes))?;
-        let mut chains = chains::Builder::new(contexts);
+        let mut chains = chains::Builder::new();
         for event in &mut reader {
             chains.event(&event?);
         }
