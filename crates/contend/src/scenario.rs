@@ -21,6 +21,7 @@
 //! machines are tables `[[guest]]` ([`guest`]); a table `[xen]` makes them domains of a Xen host ([`xen`]).
 
 pub mod guest;
+mod recording;
 mod resolved;
 mod source;
 pub mod xen;
@@ -148,9 +149,10 @@ impl Scenario {
         }
     }
 
-    /// From a file: a scenario (`.toml`), a result's directory, an rt-app file (JSON), or a recording (ftrace or
-    /// `perf script` text, also `.gz`). The last two are scenarios of their own: a recording runs on
-    /// one node with as many CPUs as it was made on, an rt-app file on [`MACHINE_RTAPP`].
+    /// From a file: a scenario (`.toml`), a result's directory, an rt-app file (JSON), or a recording (a directory of
+    /// `contend record`; ftrace or `perf script` text, also `.gz`). The last two are scenarios of their own: a recording
+    /// runs on the machine that it was made with, or on one node with as many CPUs as it was made on, an rt-app file on
+    /// [`MACHINE_RTAPP`].
     ///
     /// # Errors
     /// The file cannot be read, or is not right.
@@ -163,7 +165,10 @@ impl Scenario {
             if inner.is_file() {
                 return Self::from_path(inner);
             }
-            let found = "a directory, and no result of a run (scenario.toml is missing)".into();
+            if path.join(recording::FILE).is_file() {
+                return recording::scenario(path);
+            }
+            let found = "a directory, and neither a result (scenario.toml) nor a recording (recording.toml)".into();
             let right = "name a scenario (.toml), an rt-app file (.json), a recording or a result's directory".into();
             return Err(ScenarioError::WrongKind { file: name, found, right });
         }

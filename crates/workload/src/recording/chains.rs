@@ -161,7 +161,7 @@ pub struct Builder {
 
 /// Recorders: what they execute is what was to be recorded.
 pub fn is_recorder(name: &str) -> bool {
-    name == "perf" || name.starts_with("perf-") || name == "trace-cmd"
+    name == "perf" || name.starts_with("perf-") || name == "trace-cmd" || name == "contend-record"
 }
 
 /// CPU numbers beyond are damage.

@@ -1,0 +1,121 @@
+//! A recording's directory, as `contend record` makes it, as a scenario of its own.
+
+use std::path::Path;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::{Given, Result, Scenario, file_workload, recorded_cpus, why};
+use crate::error::{At, ScenarioError};
+
+/// What makes a directory a recording: what was recorded, and how.
+pub(super) const FILE: &str = "recording.toml";
+/// The recorded machine, if the directory has it.
+const MACHINE: &str = "machine.toml";
+/// The format of [`FILE`] that is read.
+const SCHEMA: &str = "1";
+
+/// The recording's events on the machine it was made on, under the policy of its kernel.
+pub(super) fn scenario(dir: &Path) -> Result<Scenario> {
+    let file = dir.join(FILE);
+    let name = file.display().to_string();
+    let text = std::fs::read_to_string(&file).map_err(|e| ScenarioError::Read { file: name.clone(), why: why(&e) })?;
+    let line = |offset: usize| 1 + text.as_bytes().iter().take(offset).filter(|&&b| b == b'\n').count();
+    let root = DeTable::parse(&text).map_err(|e| ScenarioError::Syntax {
+        file: name.clone(),
+        line: line(e.span().map_or(text.len(), |s| s.start)),
+        why: e.message().trim().replace('\n', "; "),
+    })?;
+    let root = root.get_ref();
+    let at = |line: usize, key: &str| At { file: name.clone(), line, key: key.into() };
+    let place = |v: &Spanned<DeValue<'_>>, key: &str| at(line(v.span().start), key);
+    let schema = root.get("schema").map(|v| (v, v.get_ref().as_integer().map(|i| i.as_str())));
+    if !matches!(schema, Some((_, Some(SCHEMA)))) {
+        let right = format!("{SCHEMA}: the format that this version reads");
+        return Err(match schema {
+            None => ScenarioError::MissingKey { at: at(1, "schema"), right },
+            Some((v, _)) => {
+                let found = super::source::found(v.get_ref());
+                ScenarioError::Value { at: place(v, "schema"), found, right }
+            }
+        });
+    }
+    let word = |key: &str, right: &str| match root.get(key) {
+        None => Ok(None),
+        Some(v) => match v.get_ref().as_str().filter(|s| !s.is_empty()) {
+            Some(s) => Ok(Some(Given { at: place(v, key), value: s.to_string() })),
+            None => {
+                let found = super::source::found(v.get_ref());
+                Err(ScenarioError::Value { at: place(v, key), found, right: right.into() })
+            }
+        },
+    };
+    let right = "the name of the file with the events, in this directory";
+    let events =
+        word("file", right)?.ok_or_else(|| ScenarioError::MissingKey { at: at(1, "file"), right: right.into() })?;
+    if Path::new(&events.value).components().count() != 1 || events.value == ".." {
+        let found = format!("\"{}\"", events.value);
+        return Err(ScenarioError::Value { at: events.at, found, right: right.into() });
+    }
+    let policy = word("policy", "the name of a preset; `contend list presets` lists them")?;
+    let mut scenario = Scenario::empty(&dir.display().to_string(), dir);
+    let machine = if dir.join(MACHINE).is_file() {
+        MACHINE.to_string()
+    } else {
+        format!("1n1l{}c1t", recorded_cpus(&dir.join(&events.value))?)
+    };
+    scenario.machine = Some(Given { at: at(0, "machine"), value: machine });
+    scenario.policy = policy;
+    scenario.workload = Some(file_workload("recording", &events.value));
+    Ok(scenario)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dir(name: &str, text: &str) -> std::path::PathBuf {
+        let dir = std::env::temp_dir().join(format!("contend-rec-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        std::fs::write(dir.join(FILE), text).unwrap();
+        dir
+    }
+
+    #[test]
+    fn the_directory_names_events_machine_and_policy() {
+        let dir = dir("good", "schema = 1\nfile = \"trace.dat\"\npolicy = \"linux-6.6\"\n");
+        let machine = contend_machine::Machine::synthetic("2c").unwrap().to_toml();
+        std::fs::write(dir.join(MACHINE), machine).unwrap();
+        let plan = Scenario::from_path(&dir).unwrap().plan().unwrap();
+        assert_eq!(plan.preset.name, "linux-6.6");
+        assert_eq!(plan.machine.topology.nr_cpus(), 2);
+        assert_eq!(plan.workload.unwrap().kind(), "recording");
+        let mut elsewhere = Scenario::from_path(&dir).unwrap();
+        elsewhere.set_machine("8c");
+        elsewhere.set_policy("linux-6.18");
+        let plan = elsewhere.plan().unwrap();
+        assert_eq!((plan.preset.name, plan.machine.topology.nr_cpus()), ("linux-6.18", 8));
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        for (i, (text, said)) in [
+            ("", "recording.toml:1: schema: missing; 1"),
+            ("schema = 2\nfile = \"t\"", "recording.toml:1: schema: found 2; should be 1"),
+            ("schema = 1", "recording.toml:1: file: missing; the name of the file"),
+            ("schema = 1\nfile = 3", "recording.toml:2: file: found 3; should be the name"),
+            ("schema = 1\nfile = \"../x\"", "recording.toml:2: file: found \"../x\"; should be the name"),
+            ("schema = 1\nfile = \"t\"\npolicy = 5", "recording.toml:3: policy: found 5; should be the name"),
+            ("schema = ", "recording.toml:1: not valid TOML"),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let dir = dir(&format!("bad-{i}"), text);
+            let e = Scenario::from_path(&dir).unwrap_err().to_string();
+            std::fs::remove_dir_all(dir).unwrap();
+            assert!(e.contains(said), "{text:?}: {e}");
+        }
+    }
+}
