@@ -13,7 +13,7 @@ use contend_sim::host::{EventSink, Who};
 use contend_sim::xen::RecordSink;
 use contend_trace::sink::{At, SchedSink, Task};
 use contend_trace::xentrace::{self, Clock};
-use contend_trace::{TaskState, ftrace, perfetto};
+use contend_trace::{Context, TaskState, ftrace, perfetto};
 
 type Out = BufWriter<File>;
 
@@ -78,7 +78,9 @@ impl TraceFile {
         };
         let idle = Task { pid: 0, comm: &self.idle[cpu.index()], prio: NICE_0 };
         let by = by.map_or(idle, task);
-        self.failed = f(out, At { ts, cpu: cpu.index() as u32, pid: by.pid, comm: by.comm }, idle);
+        // The simulation does not say whether an interrupt's handler or the task did it.
+        let at = At { ts, cpu: cpu.index() as u32, pid: by.pid, comm: by.comm, context: Context::Unknown };
+        self.failed = f(out, at, idle);
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use contend_trace::perfetto::{self, Unit};
 use contend_trace::xentrace::{self, Clock};
-use contend_trace::{At, Event, Reader, SchedSink, Task, TaskState, ftrace};
+use contend_trace::{At, Context, Event, Reader, SchedSink, Task, TaskState, ftrace};
 use divan::Bencher;
 use divan::counter::{BytesCount, ItemsCount};
 
@@ -67,7 +67,8 @@ fn write_perfetto_switches(bencher: Bencher, cpus: u32) {
         for i in 0..EVENTS {
             let prev = Task { pid: 1000 + i, comm: "hackbench", prio: 120 };
             let next = Task { pid: 1001 + i, comm: "vm3: vcpu17", prio: 120 };
-            let at = At { ts: u64::from(i) * 1000, cpu: i % cpus, pid: prev.pid, comm: prev.comm };
+            let at =
+                At { ts: u64::from(i) * 1000, cpu: i % cpus, pid: prev.pid, comm: prev.comm, context: Context::Task };
             out.switch(at, prev, TaskState::SLEEPING, next).unwrap();
         }
         out.finish().unwrap()

@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io;
 
 use contend_trace::perfetto::{Unit, Writer};
-use contend_trace::{At, SchedSink, Task, TaskState};
+use contend_trace::{At, Context, SchedSink, Task, TaskState};
 
 const US: u64 = 1_000;
 const IDLE_0: Task<'_> = Task { pid: 0, comm: "swapper/0", prio: 120 };
@@ -18,7 +18,7 @@ const VCPU_2: Task<'_> = Task { pid: 102, comm: "vm0: vcpu2", prio: 120 };
 const BUILD: Task<'_> = Task { pid: 200, comm: "make", prio: 120 };
 
 fn at(us: u64, cpu: u32, current: Task<'static>) -> At<'static> {
-    At { ts: us * US, cpu, pid: current.pid, comm: current.comm }
+    At { ts: us * US, cpu, pid: current.pid, comm: current.comm, context: Context::Unknown }
 }
 
 fn main() -> io::Result<()> {

@@ -45,6 +45,36 @@ pub enum Context {
     Nmi,
 }
 
+/// Bits of the field `common_flags` of every event of a kernel: "in a hard interrupt", "in a softirq", "in an NMI". The
+/// others say whether interrupts are off and whether a switch is due.
+const HARDIRQ: u8 = 0x08;
+const SOFTIRQ: u8 = 0x10;
+const NMI: u8 = 0x40;
+
+impl Context {
+    /// From an event's `common_flags`: the innermost.
+    #[expect(dead_code, reason = "for binary formats")]
+    pub(crate) fn from_common_flags(flags: u8) -> Self {
+        match flags {
+            f if f & NMI != 0 => Context::Nmi,
+            f if f & HARDIRQ != 0 => Context::Hardirq,
+            f if f & SOFTIRQ != 0 => Context::Softirq,
+            _ => Context::Task,
+        }
+    }
+
+    /// As an event's `common_flags`; nothing if not known.
+    pub(crate) fn common_flags(self) -> Option<u8> {
+        match self {
+            Context::Unknown => None,
+            Context::Task => Some(0),
+            Context::Softirq => Some(SOFTIRQ),
+            Context::Hardirq => Some(HARDIRQ),
+            Context::Nmi => Some(NMI),
+        }
+    }
+}
+
 /// A task as events name it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskRef {

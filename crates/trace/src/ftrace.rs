@@ -4,7 +4,7 @@
 
 use std::io::{self, Write};
 
-use crate::event::TaskState;
+use crate::event::{Context, Kind, TaskState, contention, softirq};
 use crate::sink::{At, SchedSink, Task};
 
 /// Buffered bytes before they go to the sink.
@@ -51,7 +51,13 @@ impl<W: Write> TextWriter<W> {
         pad(out, 7usize.saturating_sub(out.len() - start));
         out.extend_from_slice(b" [");
         digits(out, at.cpu.into(), 3);
-        out.extend_from_slice(b"] d..2. ");
+        out.extend_from_slice(match at.context {
+            Context::Unknown => b"] d.?2. ",
+            Context::Task => b"] d..2. ",
+            Context::Softirq => b"] d.s2. ",
+            Context::Hardirq => b"] d.h2. ",
+            Context::Nmi => b"] d.z2. ",
+        });
         let seconds = at.ts / 1_000_000_000;
         pad(out, 4usize.saturating_sub(seconds.checked_ilog10().unwrap_or(0) as usize));
         digits(out, seconds, 1);
@@ -155,6 +161,51 @@ impl<W: Write> SchedSink for TextWriter<W> {
     fn exit(&mut self, at: At<'_>, task: Task<'_>) -> io::Result<()> {
         self.head(at, "sched_process_exit");
         self.task(task);
+        self.end()
+    }
+
+    /// What an [`Event`](crate::Event) does not hold is written as `?`.
+    fn explain(&mut self, at: At<'_>, kind: &Kind) -> io::Result<()> {
+        self.head(at, kind.name());
+        let out = &mut self.buffer;
+        match *kind {
+            Kind::Irq { irq, entry } => {
+                write!(out, "irq={irq} {}", if entry { "name=?" } else { "ret=?" })?;
+            }
+            Kind::Softirq { vec, .. } => {
+                let action = softirq::NAMES.get(vec as usize).unwrap_or(&"?");
+                write!(out, "vec={vec} [action={action}]")?;
+            }
+            Kind::Timer { hrtimer, .. } => out.extend_from_slice(if hrtimer { &b"hrtimer=?"[..] } else { b"timer=?" }),
+            Kind::Syscall { nr, entry: true } => write!(out, "NR {nr} (?)")?,
+            Kind::Syscall { nr, .. } => write!(out, "NR {nr} = ?")?,
+            Kind::ContentionBegin { lock, flags } => {
+                write!(out, "0x{lock:x} (flags=")?;
+                let names = contention::NAMES.iter().enumerate().filter(|(bit, _)| flags >> bit & 1 != 0);
+                let mut first = true;
+                for (_, name) in names {
+                    write!(out, "{}{name}", if first { "" } else { "|" })?;
+                    first = false;
+                }
+                let rest = flags & !((1 << contention::NAMES.len()) - 1);
+                if rest != 0 {
+                    write!(out, "{}0x{rest:x}", if first { "" } else { "|" })?;
+                }
+                out.push(b')');
+            }
+            Kind::ContentionEnd { lock, ret } => write!(out, "0x{lock:x} (ret={ret})")?,
+            Kind::KvmEntry { vcpu } => write!(out, "vcpu {vcpu}, rip ?")?,
+            Kind::KvmExit { vcpu, reason } => {
+                if vcpu != u32::MAX {
+                    write!(out, "vcpu {vcpu} ")?;
+                }
+                match reason {
+                    u32::MAX => out.extend_from_slice(b"reason ? rip ?"),
+                    reason => write!(out, "reason 0x{reason:x} rip ?")?,
+                }
+            }
+            _ => unreachable!("{} has a method of its own", kind.name()),
+        }
         self.end()
     }
 }

@@ -5,7 +5,7 @@
 
 use std::io;
 
-use crate::event::{Event, Kind, Nanos, TaskRef, TaskState};
+use crate::event::{Context, Event, Kind, Nanos, TaskRef, TaskState};
 
 /// Where and when an event happens, and on whose stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +18,8 @@ pub struct At<'a> {
     pub pid: u32,
     /// Its name.
     pub comm: &'a str,
+    /// On whose behalf the CPU runs.
+    pub context: Context,
 }
 
 /// A task as an event names it.
@@ -56,9 +58,15 @@ pub trait SchedSink {
     /// sched_process_exit.
     fn exit(&mut self, at: At<'_>, task: Task<'_>) -> io::Result<()>;
 
+    /// What is not scheduling but explains it: the kinds of [`Kind`] that have no method here.
+    ///
+    /// # Panics
+    /// May panic if given one that has.
+    fn explain(&mut self, at: At<'_>, kind: &Kind) -> io::Result<()>;
+
     /// An event of a recording.
     fn event(&mut self, event: &Event) -> io::Result<()> {
-        let at = At { ts: event.ts, cpu: event.cpu, pid: event.pid, comm: &event.comm };
+        let at = At { ts: event.ts, cpu: event.cpu, pid: event.pid, comm: &event.comm, context: event.context };
         match &event.kind {
             Kind::Switch { prev, prev_state, next } => self.switch(at, prev.into(), *prev_state, next.into()),
             Kind::Waking { task, target_cpu } => self.waking(at, task.into(), *target_cpu),
@@ -70,15 +78,7 @@ pub trait SchedSink {
             }
             Kind::Exec { filename, pid, old_pid } => self.exec(at, filename, *pid, *old_pid),
             Kind::Exit { task } => self.exit(at, task.into()),
-            // What explains scheduling is not scheduling: no sink takes it yet.
-            Kind::Irq { .. }
-            | Kind::Softirq { .. }
-            | Kind::Timer { .. }
-            | Kind::Syscall { .. }
-            | Kind::ContentionBegin { .. }
-            | Kind::ContentionEnd { .. }
-            | Kind::KvmEntry { .. }
-            | Kind::KvmExit { .. } => Ok(()),
+            explaining => self.explain(at, explaining),
         }
     }
 }

@@ -371,3 +371,199 @@ mod perf_script {
         assert_eq!(Reader::from_read("line", line.as_bytes()).unwrap().format(), Format::PerfScript);
     }
 }
+
+/// What Linux 6.18 printed, and trace-cmd 3.1.6 and perf 6.1 of it; KVM's from the events' print formats.
+mod explaining {
+    use contend_trace::Context;
+
+    use super::*;
+
+    #[track_caller]
+    fn kinds(lines: &[&'static str], kind: Kind) {
+        for line in lines {
+            let event = one(line);
+            assert_eq!(event.kind, kind, "{line}");
+        }
+    }
+
+    #[test]
+    fn interrupts() {
+        kinds(
+            &[
+                " lto cgu.0.rcgu.-21904   [001] d.h..  1718.361572: irq_handler_entry: irq=36 name=virtio1-req.0",
+                " lto cgu.0.rcgu.-21904 [001]  1718.361572418: irq_handler_entry:    irq=36 name=virtio1-req.0",
+                "            perf 22969 [001]  1761.558954420:      irq:irq_handler_entry:                         irq=36 name=virtio1-req.0",
+            ],
+            Kind::Irq { irq: 36, entry: true },
+        );
+        kinds(
+            &[
+                " lto cgu.0.rcgu.-21904   [001] d.h..  1718.361578: irq_handler_exit: irq=36 ret=handled",
+                " lto cgu.0.rcgu.-21904 [001]  1718.361578157: irq_handler_exit:      irq=36 ret=1",
+            ],
+            Kind::Irq { irq: 36, entry: false },
+        );
+        kinds(
+            &[
+                "          rec.sh-22023   [000] .Ns1.  1718.360035: softirq_entry: vec=9 [action=RCU]",
+                "          rec.sh-22023 [000]  1718.360034578: softirq_entry:         vec=9",
+            ],
+            Kind::Softirq { vec: 9, entry: true },
+        );
+        kinds(
+            &["            ruff-22032   [001] .Ns..  1718.360054: softirq_exit: vec=9 [action=RCU]"],
+            Kind::Softirq { vec: 9, entry: false },
+        );
+    }
+
+    #[test]
+    fn timers() {
+        kinds(
+            &[
+                "          rec.sh-22023   [000] d.h1.  1718.360017: hrtimer_expire_entry: hrtimer=00000000ed8e3c73 function=tick_nohz_handler now=1718360014938",
+                "          rec.sh-22023 [000]  1718.360017452: hrtimer_expire_entry: hrtimer=0xffff888627c1c6f8 now=1718360014938 function=tick_nohz_handler/0x0",
+            ],
+            Kind::Timer { hrtimer: true, entry: true },
+        );
+        kinds(
+            &["      opt cgu.02-22006   [001] dNh..  1718.365326: hrtimer_expire_exit: hrtimer=0000000017dad7f9"],
+            Kind::Timer { hrtimer: true, entry: false },
+        );
+        kinds(
+            &[
+                "            ruff-22033   [000] ..s..  1718.368036: timer_expire_entry: timer=000000009da684cd function=process_timeout now=4295321826 baseclk=4295321826",
+            ],
+            Kind::Timer { hrtimer: false, entry: true },
+        );
+        kinds(
+            &["            ruff-22033 [000]  1718.368041706: timer_expire_exit:    timer=0xffffc9000007fdf8"],
+            Kind::Timer { hrtimer: false, entry: false },
+        );
+    }
+
+    #[test]
+    fn system_calls() {
+        kinds(
+            &[
+                " memfd:sealed-91-10999   [001] .....  1718.365366: sys_enter: NR 5 (5, 7fff13545100, 7fff13545100, 0, 7fff135451e0, 7f1076fd319b)",
+                " memfd:sealed-91-10999 [001]  1718.365366360: sys_enter:             id=5 args=ARRAY[05, 00, 00]",
+                "            perf 22969 [000]  1761.546690672:     raw_syscalls:sys_enter:                         NR 5 (19, 2400, 0, 7fb74c02b5e0, 1, 0)",
+            ],
+            Kind::Syscall { nr: 5, entry: true },
+        );
+        kinds(
+            &[
+                " memfd:sealed-91-10999   [001] .....  1718.365353: sys_exit: NR 202 = -110",
+                " memfd:sealed-91-10999 [001]  1718.365353400: sys_exit:              id=202 ret=-110",
+            ],
+            Kind::Syscall { nr: 202, entry: false },
+        );
+        kinds(
+            &[
+                "            ruff-22033   [000] .....  1718.367654: sys_read(fd: 3, buf: 0x7f24bc178820, count: 0x20)",
+                "            ruff-22033 [000]  1718.367654178: sys_enter_read:       fd: 0x00000003, buf: 0x7f24bc178820, count: 0x00000020",
+                "            perf 22969 [001]  1761.550788266:    syscalls:sys_enter_read:                         fd: 0x00000027, buf: 0x7ffc94b91660, count: 0x00000fff",
+            ],
+            Kind::Syscall { nr: -1, entry: true },
+        );
+        kinds(
+            &[
+                "            ruff-22033 [000]  1718.367654178: sys_enter_read:        __syscall_nr=0 fd=0x00000003 buf=0x7f24bc178820 count=0x00000020",
+            ],
+            Kind::Syscall { nr: 0, entry: true },
+        );
+        kinds(
+            &[
+                "            ruff-22033   [000] .....  1718.367652: sys_read -> 0x368c",
+                "            ruff-22033 [000]  1718.367651774: sys_exit_read:        0x368c",
+            ],
+            Kind::Syscall { nr: -1, entry: false },
+        );
+    }
+
+    #[test]
+    fn contended_locks() {
+        let begin = |lock| Kind::ContentionBegin { lock, flags: 1 };
+        kinds(
+            &[" lto cgu.0.rcgu.-21904   [001] dNs1.  1718.376048: contention_begin: 000000000e7dd258 (flags=SPIN)"],
+            begin(0x0e7d_d258),
+        );
+        kinds(
+            &[
+                " lto cgu.0.rcgu.-21904 [001]  1718.376047950: contention_begin:     0xffffffff830f3100 (flags=SPIN)",
+                " lto cgu.0.rcgu.-21904 [001]  1718.376047950: contention_begin:      lock_addr=0xffffffff830f3100 flags=1",
+            ],
+            begin(0xffff_ffff_830f_3100),
+        );
+        kinds(
+            &[
+                " lto cgu.0.rcgu.-21904 [001]  1718.376048791: contention_end:       0xffffffff830f3100 (ret=0)",
+                " lto cgu.0.rcgu.-21904 [001]  1718.376048791: contention_end:        lock_addr=0xffffffff830f3100 ret=0",
+            ],
+            Kind::ContentionEnd { lock: 0xffff_ffff_830f_3100, ret: 0 },
+        );
+    }
+
+    #[test]
+    fn kvm() {
+        kinds(
+            &[
+                " CPU 0/KVM-7 [0] d..1. 1.0: kvm_entry: vcpu 2, rip 0xffffffff81a0 intr_info 0x00000000 error_code 0x00000000",
+                " CPU 0/KVM-7 [0] d..1. 1.0: kvm_entry: vcpu 2",
+                " CPU 0/KVM-7 [0] 1.0: kvm_entry: vcpu_id=2 rip=0xffffffff81a0",
+            ],
+            Kind::KvmEntry { vcpu: 2 },
+        );
+        kinds(
+            &[
+                " CPU 0/KVM-7 [0] d..1. 1.0: kvm_exit: vcpu 2 reason HLT rip 0xffffffff81a0 info1 0x0000000000000000 info2 0x0000000000000000",
+                " CPU 0/KVM-7 [0] d..1. 1.0: kvm_exit: vcpu 2 reason npf rip 0xffffffff81a0 info1 0x0000000000000000 info2 0x0000000000000000",
+            ],
+            Kind::KvmExit { vcpu: 2, reason: u32::MAX },
+        );
+        kinds(
+            &[" CPU 0/KVM-7 [0] 1.0: kvm_exit: exit_reason=12 guest_rip=0xffffffff81a0 isa=1 vcpu_id=2"],
+            Kind::KvmExit { vcpu: 2, reason: 12 },
+        );
+        // Before 5.10, and a reason that the printer does not know.
+        kinds(
+            &[" CPU 0/KVM-7 [0] d..1. 1.0: kvm_exit: reason UNKNOWN (76) rip 0xffffffff81a0 info 0 0"],
+            Kind::KvmExit { vcpu: u32::MAX, reason: 76 },
+        );
+    }
+
+    #[test]
+    fn the_flags_say_on_whose_behalf() {
+        let at = |flags| -> Context {
+            one(Box::leak(format!(" a-1 [0] {flags} 1.0: softirq_exit: vec=1 [action=TIMER]").into_boxed_str())).context
+        };
+        for (flags, context) in [
+            ("..s..", Context::Softirq),
+            ("dNh1.", Context::Hardirq),
+            ("d.H1.", Context::Hardirq),
+            ("d.z1.", Context::Nmi),
+            ("d.Z1.", Context::Nmi),
+            ("b..1.", Context::Task),
+        ] {
+            assert_eq!(at(flags), context, "{flags}");
+        }
+        assert_eq!(one(" a-1 [0] 1.0: softirq_exit: vec=1 [action=TIMER]").context, Context::Unknown);
+    }
+
+    #[test]
+    fn damage_is_counted() {
+        for line in [
+            " a-1 [0] 1.0: irq_handler_entry: irq= name=x",
+            " a-1 [0] 1.0: softirq_entry: vec=99999999999",
+            " a-1 [0] 1.0: hrtimer_expire_entry: timer=1",
+            " a-1 [0] 1.0: sys_enter: NR x",
+            " a-1 [0] 1.0: contention_begin: 0xffffffff830f3100 (flags=SPUN)",
+            " a-1 [0] 1.0: contention_end: 0xffffffff830f3100",
+            " a-1 [0] 1.0: kvm_exit: vcpu 2",
+        ] {
+            let mut reader = Reader::from_read("line", line.as_bytes()).unwrap();
+            assert!(reader.next().is_some_and(|e| e.is_err()), "{line}");
+            assert_eq!(reader.report().unparsable.count, 1, "{line}");
+        }
+    }
+}

@@ -6,11 +6,11 @@ use std::rc::Rc;
 
 use contend_trace::perfetto::proto::{self, FtraceEvent, Trace, TracePacket};
 use contend_trace::perfetto::{Unit, Writer};
-use contend_trace::{At, SchedSink, Task, TaskState};
+use contend_trace::{At, Context, SchedSink, Task, TaskState};
 use prost::Message;
 
 fn at(ts: u64, cpu: u32) -> At<'static> {
-    At { ts, cpu, pid: 7, comm: "waker" }
+    At { ts, cpu, pid: 7, comm: "waker", context: Context::Task }
 }
 
 const TASK: Task<'static> = Task { pid: 9, comm: "tmux: server", prio: -1 };
@@ -64,7 +64,7 @@ fn every_event_has_every_field() {
     assert_eq!(events.pop().unwrap().0, 300);
     let events: Vec<_> = events.into_iter().map(|(_, e)| e).collect();
     let comm = || Some("tmux: server".to_owned());
-    let base = |ts| FtraceEvent { timestamp: Some(ts), pid: Some(7), ..Default::default() };
+    let base = |ts| FtraceEvent { timestamp: Some(ts), pid: Some(7), common_flags: Some(0), ..Default::default() };
     let wake = proto::SchedWakeup { comm: comm(), pid: Some(9), prio: Some(-1), success: Some(1), target_cpu: Some(3) };
     let expected = [
         FtraceEvent {

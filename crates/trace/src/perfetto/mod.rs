@@ -23,7 +23,7 @@ use std::io::{self, Write};
 use prost::Message;
 use rustc_hash::FxHashMap;
 
-use crate::event::{Nanos, TaskState};
+use crate::event::{Kind, Nanos, TaskState};
 use crate::sink::{At, SchedSink, Task};
 use encode::{bytes, bytes_head, int, uint, varint_len};
 use proto::{TracePacket, TrackDescriptor};
@@ -292,10 +292,12 @@ impl<W: Write> Writer<W> {
         bundle.last_ts = at.ts;
         let before = bundle.events.len();
         let inner = self.inner.len();
+        let flags = at.context.common_flags();
         let len = 1
             + varint_len(at.ts)
             + 1
             + varint_len(at.pid.into())
+            + flags.map_or(0, |flags| 1 + varint_len(flags.into()))
             + varint_len(u64::from(field) << 3)
             + varint_len(inner as u64)
             + inner;
@@ -303,6 +305,9 @@ impl<W: Write> Writer<W> {
         bytes_head(out, 2, len);
         uint(out, 1, at.ts);
         uint(out, 2, at.pid.into());
+        if let Some(flags) = flags {
+            uint(out, 5, flags.into());
+        }
         bytes(out, field, &self.inner);
         let after = out.len();
         self.pending += after - before;
@@ -421,4 +426,48 @@ impl<W: Write> SchedSink for Writer<W> {
         int(out, 4, task.prio.into());
         self.ftrace(at, 238)
     }
+
+    fn explain(&mut self, at: At<'_>, kind: &Kind) -> io::Result<()> {
+        self.inner.clear();
+        let out = &mut self.inner;
+        let side = |entry: bool, first: u32| if entry { first } else { first + 1 };
+        let field = match *kind {
+            Kind::Irq { irq, entry } => {
+                int(out, 1, i64::from(irq as i32));
+                side(entry, 36)
+            }
+            Kind::Softirq { vec, entry } => {
+                uint(out, 1, vec.into());
+                side(entry, 24)
+            }
+            Kind::Timer { hrtimer, entry } => side(entry, if hrtimer { 553 } else { 557 }),
+            Kind::Syscall { nr, entry } => {
+                int(out, 1, nr);
+                side(entry, 329)
+            }
+            // The schema has no messages for the rest (its kvm_entry and kvm_exit are Arm's).
+            Kind::ContentionBegin { lock, flags } => {
+                generic(out, kind, &[("lock_addr", lock), ("flags", flags.into())])
+            }
+            Kind::ContentionEnd { lock, ret } => generic(out, kind, &[("lock_addr", lock), ("ret", ret as i64 as u64)]),
+            Kind::KvmEntry { vcpu } => generic(out, kind, &[("vcpu_id", vcpu.into())]),
+            Kind::KvmExit { vcpu, reason } => {
+                generic(out, kind, &[("vcpu_id", vcpu.into()), ("exit_reason", reason.into())])
+            }
+            _ => unreachable!("{} has a method of its own", kind.name()),
+        };
+        self.ftrace(at, field)
+    }
+}
+
+/// An event without a message of its own: names and numbers. Returns the field that it goes into.
+fn generic(out: &mut Vec<u8>, kind: &Kind, fields: &[(&str, u64)]) -> u32 {
+    bytes(out, 1, kind.name().as_bytes());
+    for (name, value) in fields {
+        let len = 1 + varint_len(name.len() as u64) + name.len() + 1 + varint_len(*value);
+        bytes_head(out, 2, len);
+        bytes(out, 1, name.as_bytes());
+        uint(out, 5, *value);
+    }
+    327
 }

@@ -48,6 +48,8 @@ pub struct TracePacket {
     pub interned_data: Option<InternedData>,
     #[prost(uint32, optional, tag = "13")]
     pub sequence_flags: Option<u32>,
+    #[prost(bytes = "vec", optional, tag = "50")]
+    pub compressed_packets: Option<Vec<u8>>,
     #[prost(message, optional, tag = "45")]
     pub system_info: Option<SystemInfo>,
     #[prost(message, optional, tag = "60")]
@@ -186,6 +188,41 @@ pub struct FtraceEventBundle {
     pub cpu: Option<u32>,
     #[prost(message, repeated, tag = "2")]
     pub event: Vec<FtraceEvent>,
+    #[prost(bool, optional, tag = "3")]
+    pub lost_events: Option<bool>,
+    #[prost(message, optional, tag = "4")]
+    pub compact_sched: Option<CompactSched>,
+    #[prost(int32, optional, tag = "5")]
+    pub ftrace_clock: Option<i32>,
+}
+
+/// Switches and wake-ups as columns: read, not written. Times are differences.
+#[derive(Clone, PartialEq, Message)]
+pub struct CompactSched {
+    #[prost(uint64, repeated, tag = "1")]
+    pub switch_timestamp: Vec<u64>,
+    #[prost(int64, repeated, tag = "2")]
+    pub switch_prev_state: Vec<i64>,
+    #[prost(int32, repeated, tag = "3")]
+    pub switch_next_pid: Vec<i32>,
+    #[prost(int32, repeated, tag = "4")]
+    pub switch_next_prio: Vec<i32>,
+    #[prost(string, repeated, tag = "5")]
+    pub intern_table: Vec<String>,
+    #[prost(uint32, repeated, tag = "6")]
+    pub switch_next_comm_index: Vec<u32>,
+    #[prost(uint64, repeated, tag = "7")]
+    pub waking_timestamp: Vec<u64>,
+    #[prost(int32, repeated, tag = "8")]
+    pub waking_pid: Vec<i32>,
+    #[prost(int32, repeated, tag = "9")]
+    pub waking_target_cpu: Vec<i32>,
+    #[prost(int32, repeated, tag = "10")]
+    pub waking_prio: Vec<i32>,
+    #[prost(uint32, repeated, tag = "11")]
+    pub waking_comm_index: Vec<u32>,
+    #[prost(uint32, repeated, tag = "12")]
+    pub waking_common_flags: Vec<u32>,
 }
 
 /// The schema has a `oneof` here; one optional field each encodes the same.
@@ -195,6 +232,8 @@ pub struct FtraceEvent {
     pub timestamp: Option<u64>,
     #[prost(uint32, optional, tag = "2")]
     pub pid: Option<u32>,
+    #[prost(uint32, optional, tag = "5")]
+    pub common_flags: Option<u32>,
     #[prost(message, optional, tag = "4")]
     pub sched_switch: Option<SchedSwitch>,
     #[prost(message, optional, tag = "17")]
@@ -211,6 +250,75 @@ pub struct FtraceEvent {
     pub sched_process_fork: Option<SchedProcessFork>,
     #[prost(message, optional, tag = "491")]
     pub sched_migrate_task: Option<SchedMigrateTask>,
+    #[prost(message, optional, tag = "24")]
+    pub softirq_entry: Option<Softirq>,
+    #[prost(message, optional, tag = "25")]
+    pub softirq_exit: Option<Softirq>,
+    #[prost(message, optional, tag = "36")]
+    pub irq_handler_entry: Option<IrqHandler>,
+    #[prost(message, optional, tag = "37")]
+    pub irq_handler_exit: Option<IrqHandler>,
+    #[prost(message, optional, tag = "327")]
+    pub generic: Option<GenericFtraceEvent>,
+    #[prost(message, optional, tag = "329")]
+    pub sys_enter: Option<Sys>,
+    #[prost(message, optional, tag = "330")]
+    pub sys_exit: Option<Sys>,
+    #[prost(message, optional, tag = "553")]
+    pub hrtimer_expire_entry: Option<Expire>,
+    #[prost(message, optional, tag = "554")]
+    pub hrtimer_expire_exit: Option<Expire>,
+    #[prost(message, optional, tag = "557")]
+    pub timer_expire_entry: Option<Expire>,
+    #[prost(message, optional, tag = "558")]
+    pub timer_expire_exit: Option<Expire>,
+}
+
+/// SoftirqEntryFtraceEvent and SoftirqExitFtraceEvent.
+#[derive(Clone, PartialEq, Message)]
+pub struct Softirq {
+    #[prost(uint32, optional, tag = "1")]
+    pub vec: Option<u32>,
+}
+
+/// What IrqHandlerEntryFtraceEvent and IrqHandlerExitFtraceEvent have in common.
+#[derive(Clone, PartialEq, Message)]
+pub struct IrqHandler {
+    #[prost(int32, optional, tag = "1")]
+    pub irq: Option<i32>,
+}
+
+/// What SysEnterFtraceEvent and SysExitFtraceEvent have in common.
+#[derive(Clone, PartialEq, Message)]
+pub struct Sys {
+    #[prost(int64, optional, tag = "1")]
+    pub id: Option<i64>,
+}
+
+/// Of {Hrtimer,Timer}Expire{Entry,Exit}FtraceEvent nothing is written.
+#[derive(Clone, PartialEq, Message)]
+pub struct Expire {}
+
+/// An event of a kind that has no message.
+#[derive(Clone, PartialEq, Message)]
+pub struct GenericFtraceEvent {
+    #[prost(string, optional, tag = "1")]
+    pub event_name: Option<String>,
+    #[prost(message, repeated, tag = "2")]
+    pub field: Vec<GenericField>,
+}
+
+/// GenericFtraceEvent.Field.
+#[derive(Clone, PartialEq, Message)]
+pub struct GenericField {
+    #[prost(string, optional, tag = "1")]
+    pub name: Option<String>,
+    #[prost(string, optional, tag = "3")]
+    pub str_value: Option<String>,
+    #[prost(int64, optional, tag = "4")]
+    pub int_value: Option<i64>,
+    #[prost(uint64, optional, tag = "5")]
+    pub uint_value: Option<u64>,
 }
 
 #[derive(Clone, PartialEq, Message)]

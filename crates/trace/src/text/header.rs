@@ -19,6 +19,10 @@ pub(crate) enum Style {
     Perf,
 }
 
+/// What the names of events of the system `syscalls` begin with.
+pub(super) const SYS_ENTER: &[u8] = b"sys_enter_";
+pub(super) const SYS_EXIT: &[u8] = b"sys_exit_";
+
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Header<'a> {
     pub comm: &'a [u8],
@@ -99,14 +103,14 @@ fn at_bracket(line: &[u8], bracket: usize, style: Style) -> Option<Header<'_>> {
 }
 
 /// The third flag: `h` or `H` (hard interrupt, the latter within a softirq), `s`, `z` or `Z` (NMI, the latter within an
-/// interrupt).
+/// interrupt). No kernel prints `?`: our writer does where it does not know.
 fn context(flags: &[u8]) -> Context {
     match flags.get(2) {
         Some(b'h' | b'H') => Context::Hardirq,
         Some(b's') => Context::Softirq,
         Some(b'z' | b'Z') => Context::Nmi,
+        Some(b'?') | None => Context::Unknown,
         Some(_) => Context::Task,
-        None => Context::Unknown,
     }
 }
 
@@ -153,6 +157,15 @@ fn event(mut text: &[u8]) -> Option<(&[u8], &[u8])> {
     }
     let end = memchr::memchr(b' ', text).unwrap_or(text.len());
     let (token, fields) = text.split_at(end);
+    if token.starts_with(b"sys_") {
+        // tracefs prints single system calls as calls.
+        if fields.starts_with(b" -> ") {
+            return Some((SYS_EXIT, b""));
+        }
+        if token.contains(&b'(') {
+            return Some((SYS_ENTER, b""));
+        }
+    }
     if let [name @ .., b':'] = token {
         let name = &name[memchr::memrchr(b':', name).map_or(0, |colon| colon + 1)..];
         return if name.is_empty() { None } else { Some((name, fields.trim_ascii())) };
@@ -197,6 +210,16 @@ mod tests {
         check("  tgt  -5870  [0] d..2.  0.0000000019: ev:", F, "tgt  ", 5870, 0, 1, "ev");
         check("  ev: sched_sw:-6501 [1] d..2. 1.0: ev: y", F, "ev: sched_sw:", 6501, 1, 1_000_000_000, "ev");
         check("  bash-7 [1] d..2. 1.0: <stack trace>", F, "bash", 7, 1, 1_000_000_000, "<stack trace>");
+        check(
+            "  ruff-7 [0] ..... 1.0: sys_read(fd: 3, buf: 0x7f, count: 0x20)",
+            F,
+            "ruff",
+            7,
+            0,
+            1_000_000_000,
+            "sys_enter_",
+        );
+        check("  ruff-7 [0] ..... 1.0: sys_read -> 0x368c", F, "ruff", 7, 0, 1_000_000_000, "sys_exit_");
         check("  bash-7 [1] d..2. 1.0: schedule <-do_exit", F, "bash", 7, 1, 1_000_000_000, "function");
     }
 

@@ -4,6 +4,7 @@
 //! the first thing that looks like it: fields are taken from the right, where only numbers stand, and a candidate
 //! place is taken only if everything to both sides of it fits.
 
+mod explain;
 mod header;
 mod payload;
 

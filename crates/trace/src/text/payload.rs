@@ -7,6 +7,7 @@
 //! plug-in: bash:1 [120] R ==> x:2 [120]
 //! ```
 
+use super::explain::explain;
 use super::{Tail, cpu, pid};
 use crate::event::{Kind, TaskRef, TaskState};
 use crate::intern::Interner;
@@ -25,7 +26,7 @@ pub(crate) fn payload(event: &[u8], fields: &[u8], names: &mut Interner) -> Opti
         b"sched_process_fork" => fork,
         b"sched_process_exec" => exec,
         b"sched_process_exit" => exit,
-        _ => return None,
+        _ => return explain(event, fields),
     };
     let mut fields = fields;
     for _ in 0..=APPENDED_MAX {
