@@ -9,5 +9,5 @@ for path in remote-lock ttwu-queue-6.0; do
     "$contend" run $scenario --set wake_path=$path --out results/demo/$path
     echo
 done
-echo "== $contend explain results/demo/ttwu-queue-6.0 --against results/demo/remote-lock"
-"$contend" explain results/demo/ttwu-queue-6.0 --against results/demo/remote-lock
+echo "== $contend compare results/demo/remote-lock results/demo/ttwu-queue-6.0"
+"$contend" compare results/demo/remote-lock results/demo/ttwu-queue-6.0

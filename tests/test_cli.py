@@ -137,16 +137,6 @@ def test_explain(contend: Contend, small: Path) -> None:
         assert heading in words
 
 
-def test_explain_against_a_baseline(contend: Contend, small: Path) -> None:
-    for name, path in (("old", "remote-lock"), ("new", "ttwu-queue-6.0")):
-        assert contend("run", small, "--set", f"wake_path={path}", "--out", name, "-q").returncode == 0
-    said = json.loads(contend("explain", "new", "--against", "old", "--json").stdout)
-    assert said["features_changed"] == {"wake_path": ["remote-lock", "ttwu-queue-6.0"]}
-    assert said["unit"] == "CPU-seconds"
-    words = contend("explain", "new", "--against", "old").stdout
-    assert "Changed: wake_path remote-lock -> ttwu-queue-6.0." in words
-
-
 @pytest.mark.parametrize("suffix", ["png", "svg"])
 def test_explain_draws(contend: Contend, small: Path, tmp_path: Path, suffix: str) -> None:
     pytest.importorskip("matplotlib")

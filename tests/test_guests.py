@@ -11,7 +11,9 @@ import polars as pl
 import pytest
 from conftest import ROOT, Contend, tree
 from contend import _core, guests, text
-from contend.explain import compare, explain
+from contend.comparing.comparison import changes
+from contend.explain import explain
+from contend.quantity import quantities
 from contend.result import Result
 
 GUEST = "[[guest]]\nvcpus = 2\n"
@@ -178,13 +180,10 @@ def by_hand(small: Path, account: str = "guest_spin", holder: int = 3, attempted
     return r
 
 
-def shown(said: dict[str, Any], compared: bool = False) -> str:
+def shown(said: dict[str, Any]) -> str:
     out = text.console()
     with out.capture() as capture:
-        if compared:
-            text.compared(said, ("old", "new"), out)
-        else:
-            text.explained(said, out)
+        text.explained(said, out)
     return " ".join(capture.get().split())
 
 
@@ -250,12 +249,13 @@ def test_two_results_with_guests_are_compared(small: Path) -> None:
     old, new = by_hand(small), by_hand(small, attempted=10_000)
     new.summary["guests"][1]["set"] = {"spinlock": "ticket"}
     new.summary["features"]["kvm.directed_yield"] = "theurer"
-    said = compare(new, old)
-    assert said["features_changed"]["guest.spinlock"] == ["the preset's", "the preset's / ticket"]
-    rows = {r["name"]: r for r in said["guests"]}
-    assert rows["directed yields attempted"]["result"] == 10 * rows["directed yields attempted"]["baseline"]
-    assert "directed yields attempted 1,000 10.0 k 10.0x" in shown(said, compared=True)
-    assert compare(old, package.run(small))["guests"] is None
+    changed = changes(new.summary, old.summary)
+    assert changed["guest.spinlock"] == ["the preset's", "the preset's / ticket"]
+    assert changed["kvm.directed_yield"][1] == "theurer"
+    before, after = ({q.name: q for q in quantities(r.summary)} for r in (old, new))
+    assert after["directed yields attempted"].value == 10_000 == 10 * (before["directed yields attempted"].value or 0)
+    assert after["directed yields attempted"].rate(2.0).value == 5_000
+    assert not {q.name for q in quantities(package.run(small).summary) if q.group == "guests"}
 
 
 def test_runs_without_guests_say_nothing_of_them(small: Path) -> None:
@@ -358,8 +358,10 @@ def test_explain_of_a_run_with_guests(two: Path, contend: Contend) -> None:
         assert heading in done.stdout
     said = json.loads(contend("explain", two / "r", "--json").stdout)
     assert said["guests"]["limit"]["text"].endswith(".")
-    same = contend("explain", two / "r", "--against", two / "r")
+    same = contend("compare", two / "r", two / "r", "--seeds", "2", "--json")
     assert same.returncode == 0, same.stderr
+    rows = {r["name"]: r for r in json.loads(same.stdout)["results"][0]["metrics"]}
+    assert rows["vCPU time: stolen"]["verdict"] == "no difference shown"
 
 
 def test_switches_of_host_and_guests_act() -> None:

@@ -11,7 +11,9 @@ import polars as pl
 import pytest
 from conftest import ROOT, Contend, tree
 from contend import text
-from contend.explain import compare, explain
+from contend.comparing import comparison, show
+from contend.explain import explain
+from contend.quantity import quantities
 from contend.xen import hosts, report, trace
 
 SCHEDULERS = ["credit", "credit2", "round-robin"]
@@ -54,13 +56,10 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def shown(said: dict[str, Any], compared: bool = False) -> str:
+def shown(said: dict[str, Any]) -> str:
     out = text.console()
     with out.capture() as capture:
-        if compared:
-            text.compared(said, ("old", "new"), out)
-        else:
-            text.explained(said, out)
+        text.explained(said, out)
     return " ".join(capture.get().split())
 
 
@@ -124,23 +123,24 @@ def test_explain_of_a_xen_host(two: Path, contend: Contend) -> None:
     assert "Counters: sched_run" in done.stdout
 
 
-def test_two_hosts_are_compared(two: Path) -> None:
-    old = package.load(two / "r")
-    new = package.run(two / "two.toml", set={"xen.preset": "patched", "guest.weight": 64})
-    said = compare(new, old)
-    assert said["features_changed"]["xen.preset"] == ["base", "patched"]
-    assert said["features_changed"]["vm1.weight"] == ["512", "64"]
-    assert said["features_changed"]["xen.patches"] == ["none", "1-24"]
+def test_two_hosts_are_compared(two: Path, tmp_path: Path) -> None:
+    package.run(two / "two.toml", set={"xen.preset": "patched", "guest.weight": 64}, out=tmp_path / "new")
+    found = package.compare(two / "r", tmp_path / "new", seeds=2)
+    changed = found.results[0].changed
+    assert changed["xen.preset"] == ["base", "patched"]
+    assert changed["vm1.weight"] == ["512", "64"]
+    assert changed["xen.patches"] == ["none", "1-24"]
     assert report.patches_words([1, 2, 3, 7, 9, 10]) == "1-3,7,9-10"
-    names = [r["name"] for r in said["xen"]]
-    assert {"vm1: within its soft affinity", "vm1: waited", "schedule locks: contended", "sched_ctx"} <= set(names)
-    words = shown(said, compared=True)
-    assert "under Xen's credit (patched)" in words
-    assert "Xen baseline result change" in words
+    names = {r.name for r in found.results[0].rows}
+    assert {"vm1: within its soft affinity", "vm1: waited", "lock_kinds.schedule.wait_s", "sched_ctx"} <= names
+    out = text.console()
+    with out.capture() as capture:
+        show.compared(found, out)
+    assert "under Xen's credit (patched)" in " ".join(capture.get().split())
+    assert comparison.changes(package.load(two / "r").summary, package.load(two / "r").summary) == {}
     bare = package.run({"machine": "2c", "workload": {"kind": "hogs", "duration_ms": 5}})
-    assert compare(old, bare)["xen"] is None
     assert explain(bare)["xen"] is None
-    assert report.compare(bare.summary, bare.summary) is None
+    assert not [q for q in quantities(bare.summary) if q.group == "Xen"]
 
 
 def test_pictures(two: Path, tmp_path: Path) -> None:

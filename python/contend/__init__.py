@@ -33,12 +33,14 @@ from contend.run import (
 )
 
 if TYPE_CHECKING:
+    from contend.comparing.comparison import Comparison, compare
     from contend.probing import probe
     from contend.study.fitting import Fit, fit
     from contend.study.reproduction import Reproduction, reproduce
     from contend.study.section import StudyInvalid
 
 __all__ = [
+    "Comparison",
     "ContendError",
     "Fit",
     "Progress",
@@ -47,6 +49,7 @@ __all__ = [
     "ScenarioInvalid",
     "StudyInvalid",
     "__version__",
+    "compare",
     "fit",
     "list_costs",
     "list_counters",
@@ -65,9 +68,11 @@ __all__ = [
 ]
 
 _LAZY = {
+    "Comparison": "comparing.comparison",
     "Fit": "study.fitting",
     "Reproduction": "study.reproduction",
     "StudyInvalid": "study.section",
+    "compare": "comparing.comparison",
     "fit": "study.fitting",
     "probe": "probing",
     "reproduce": "study.reproduction",

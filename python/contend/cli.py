@@ -18,6 +18,7 @@ import click
 from contend import probing
 from contend._core import ContendError, __version__, describe
 from contend.bench import command as bench_command
+from contend.comparing import command as compare_command
 from contend.progress import RunProgress
 from contend.study import command as study_command
 from contend.study.command import Interrupted
@@ -239,6 +240,7 @@ def run(
     return EXIT_BY_OUTCOME[result.outcome]
 
 
+cli.add_command(compare_command.compare)
 cli.add_command(study_command.reproduce)
 cli.add_command(study_command.fit)
 cli.add_command(probing.command)
@@ -343,31 +345,25 @@ def _show_xen(items: list[dict[str, Any]]) -> None:
 
 @cli.command()
 @click.argument("result", type=click.Path())
-@click.option("--against", metavar="RESULT", type=click.Path(), help="Compare with this result (the baseline).")
 @click.option("--plot", metavar="FILE", help="Draw the ledger, the latencies and the placement (.png, .svg or .pdf).")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def explain(*, result: str, against: str | None, plot: str | None, as_json: bool) -> int:
+def explain(*, result: str, plot: str | None, as_json: bool) -> int:
     """What the stored RESULT says and why: ledger, locks, wake-ups, latencies, longest waits."""
     from contend import explain as explaining
     from contend.result import load
 
     loaded = load(result)
-    baseline = load(against) if against else None
-    said = explaining.compare(loaded, baseline) if baseline else explaining.explain(loaded)
+    said = explaining.explain(loaded)
     if plot:
         from contend.plot import draw
 
-        draw([loaded] if baseline is None else [baseline, loaded], plot)
+        draw([loaded], plot)
     if as_json:
         click.echo(json.dumps(said, indent=2))
         return EXIT_OK
     from contend import text
 
-    out = text.console()
-    if against:
-        text.compared(said, (against, result), out)
-    else:
-        text.explained(said, out)
+    text.explained(said, text.console())
     if plot:
         click.echo(f"Figure in {plot}.")
     return EXIT_OK

@@ -49,7 +49,6 @@ OUTCOMES = {
     "panic": "code of a policy or a program panicked",
 }
 
-RAN = ("workload", "machine", "cpus", "policy", "set", "seed", "outcome", "virtual_s")
 LOCKS_SHOWN = 10
 TASKS_SHOWN = 10
 
@@ -133,62 +132,4 @@ def explain(result: Result) -> dict[str, Any]:
         "metrics": s["metrics"],
         "tasks": s["tasks"],
         "longest_waits": _tasks(result),
-    }
-
-
-def _lock_total(result: Result, kind: str) -> dict[str, Any]:
-    for row in result.summary["lock_kinds"]:
-        if row["kind"] == kind:
-            return dict(row)
-    return {"acquisitions": 0, "contended": 0, "wait_s": 0.0, "hold_s": 0.0}
-
-
-def compare(result: Result, baseline: Result) -> dict[str, Any]:
-    """How a result differs from a baseline, and which account of the ledger moved most."""
-    s, b = result.summary, baseline.summary
-    new, old = result.ledger(), baseline.ledger()
-    # Per second of virtual time where the runs did not do the same work to the end.
-    same_work = s["outcome"] == b["outcome"] == "finished" and s["workload"] == b["workload"]
-    scale_new, scale_old = (1.0, 1.0) if same_work else (1 / (s["virtual_s"] or 1), 1 / (b["virtual_s"] or 1))
-    rows: list[dict[str, Any]] = [
-        {
-            "account": account,
-            "baseline": old.get(account, 0) / 1e9 * scale_old,
-            "result": ns / 1e9 * scale_new,
-            "change": ns / 1e9 * scale_new - old.get(account, 0) / 1e9 * scale_old,
-            "mechanism": mechanism(account, s),
-        }
-        for account, ns in new.items()
-    ]
-    moved = sorted(
-        (r for r in rows if r["account"] != "idle" and r["account"] not in USEFUL),
-        key=lambda r: abs(r["change"]),
-        reverse=True,
-    )
-    features_changed = {
-        key: [b["features"].get(key), value] for key, value in s["features"].items() if b["features"].get(key) != value
-    }
-    features_changed |= guests.changed(s, b) | report.changed(s, b)
-    # What the changed features act on directly.
-    direct = [r for r in moved if any(key in r["mechanism"].split(" (")[-1] for key in features_changed)]
-    return {
-        "schema": SCHEMA,
-        "result": {"what": guests.what_ran(s), "under": under(s), **{k: s[k] for k in RAN}},
-        "baseline": {"what": guests.what_ran(b), "under": under(b), **{k: b[k] for k in RAN}},
-        "unit": "CPU-seconds" if same_work else "CPU-seconds per virtual second",
-        "virtual_s": [b["virtual_s"], s["virtual_s"]],
-        "features_changed": report.collapsed(features_changed, s, b),
-        "ledger": rows,
-        "largest_change": moved[0] if moved and moved[0]["change"] else None,
-        "largest_direct_change": direct[0] if direct and direct[0]["change"] else None,
-        "guests": guests.compare(s, b),
-        "xen": report.compare(s, b),
-        "rq_locks": [_lock_total(r, "schedule" if report.is_xen(r.summary) else "rq") for r in (baseline, result)],
-        "wakeup_latency_us": [b["wakeup_latency_us"], s["wakeup_latency_us"]],
-        "metrics": {
-            name: [b["metrics"]["counts"].get(name, {"count": 0, "per_s": 0.0}), value]
-            for name, value in s["metrics"]["counts"].items()
-        },
-        "ipis": [b["engine"]["ipis"], s["engine"]["ipis"]],
-        "migrations": [b["tasks"]["migrations"], s["tasks"]["migrations"]],
     }

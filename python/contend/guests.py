@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from contend.quantity import LESS, NEITHER, Quantity
 from contend.units import duration_us, percent, seconds, si
 from contend.xen import report
 
@@ -280,32 +281,32 @@ def changed(summary: dict[str, Any], baseline: dict[str, Any]) -> dict[str, list
     return out
 
 
-def compare(summary: dict[str, Any], baseline: dict[str, Any]) -> list[dict[str, Any]] | None:
-    """Figures of both results' guests, baseline first; None unless both have some."""
-    if not has_guests(summary) or not has_guests(baseline):
-        return None
-    sides = (baseline, summary)
-    rows: list[dict[str, Any]] = []
+def quantities(summary: dict[str, Any]) -> list[Quantity]:
+    """What is compared of the guests; none without."""
+    if not has_guests(summary):
+        return []
+    total = summary["guests_total"]
+    out: list[Quantity] = []
 
-    def add(name: str, unit: str, values: list[Any]) -> None:
-        rows.append({"name": name, "unit": unit, "baseline": values[0], "result": values[1]})
+    def add(name: str, unit: str, value: float | None, better: int = NEITHER) -> None:
+        out.append(Quantity("guests", name, unit, value, better, grows=unit == "count"))
 
-    add("last guest finished", "s", [s["guests_total"]["finished_s"] for s in sides])
+    add("last guest finished", "s", total["finished_s"], LESS)
     for key, words in SHARES.items():
-        add(f"vCPU time: {words}", "%", [s["guests_total"][key] for s in sides])
-    for reason in summary["guests_total"]["exits"]:
-        add(f"exits: {reason}", "count", [s["guests_total"]["exits"].get(reason, 0) for s in sides])
-    if not any(report.is_xen(s) for s in sides):
-        y = [directed_yield(s) for s in sides]
-        add("pause-loop handlers", "count", [x["handlers"] for x in y])
-        add("directed yields attempted", "count", [x["attempted"] for x in y])
-        add("directed yields succeeded", "count", [x["succeeded"] for x in y])
+        add(f"vCPU time: {words}", "%", total[key], LESS if key in ("spin_pct", "host_pct", "steal_pct") else NEITHER)
+    for reason, count in total["exits"].items():
+        add(f"exits: {reason}", "count", count)
+    if not report.is_xen(summary):
+        y = directed_yield(summary)
+        add("pause-loop handlers", "count", y["handlers"])
+        add("directed yields attempted", "count", y["attempted"])
+        add("directed yields succeeded", "count", y["succeeded"])
         for why in FAILED:
-            add(f"directed yields failed: {why.replace('_', ' ')}", "count", [x["failed"][why] for x in y])
-        add("of these, without a lock", "count", [x["failed_unlocked"] for x in y])
-    p = [s["guests_total"]["lock_preemption"] for s in sides]
-    add("lock holders that lost their CPU", "count", [x["holder"] for x in p])
-    add("time that they lost", "s", [x["holder_s"] for x in p])
-    add("longest such time", "s", [x["holder_max_us"] / 1e6 for x in p])
-    add("lock waiters that lost their CPU", "count", [x["waiter"] for x in p])
-    return rows
+            add(f"directed yields failed: {why.replace('_', ' ')}", "count", y["failed"][why])
+        add("of these, without a lock", "count", y["failed_unlocked"])
+    p = total["lock_preemption"]
+    add("lock holders that lost their CPU", "count", p["holder"], LESS)
+    add("time that they lost", "s", p["holder_s"], LESS)
+    add("longest such time", "s", p["holder_max_us"] / 1e6, LESS)
+    add("lock waiters that lost their CPU", "count", p["waiter"], LESS)
+    return out

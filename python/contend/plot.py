@@ -1,4 +1,4 @@
-"""The picture of `contend explain --plot`: ledger, wake-up latency, placement."""
+"""The picture of `contend explain --plot` and `contend compare --plot`: ledger, wake-up latency, placement."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def save(figure: Any, file: str) -> None:
 
 
 def draw(results: Sequence[Result], file: str) -> None:
-    """Draw one result, or a baseline and a result side by side, to `file`."""
+    """Draw one result, or a baseline and results side by side, to `file`."""
     plt = pyplot(file)
     first = results[0].summary
     guests = any(has_guests(r.summary) for r in results)
@@ -168,7 +168,7 @@ def _guests(ax: Any, results: Sequence[Result]) -> None:
     bars: list[tuple[str, list[tuple[str, float]]]] = []
     for i, result in enumerate(results):
         s = result.summary
-        name = f" ({'result' if i else 'baseline'})" if len(results) > 1 else ""
+        name = f" ({f'result {i}' if i else 'baseline'})" if len(results) > 1 else ""
         ledger = result.ledger()
         total = sum(ledger.values()) or 1
         parts = [(part, 100 * sum(ledger.get(a, 0) for a in of) / total) for part, of in HOST_PARTS.items()]

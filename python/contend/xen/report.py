@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from contend.quantity import LESS, MORE, NEITHER, Quantity
 from contend.units import duration_us, percent, seconds, si
 
 LOCKS = {
@@ -162,37 +163,30 @@ def sentences(said: dict[str, Any]) -> list[str]:
     return lines
 
 
-def compare(summary: dict[str, Any], baseline: dict[str, Any]) -> list[dict[str, Any]] | None:
-    """Figures of both Xen hosts, baseline first; None unless both are Xen's."""
-    if not is_xen(summary) or not is_xen(baseline):
-        return None
-    sides = (baseline, summary)
-    rows: list[dict[str, Any]] = []
+def quantities(summary: dict[str, Any]) -> list[Quantity]:
+    """What is compared of a Xen host; none of another."""
+    if not is_xen(summary):
+        return []
+    x = summary["xen"]
+    out: list[Quantity] = []
 
-    def add(name: str, unit: str, values: list[Any]) -> None:
-        rows.append({"name": name, "unit": unit, "baseline": values[0], "result": values[1]})
+    def add(name: str, unit: str, value: float | None, better: int = NEITHER) -> None:
+        out.append(Quantity("Xen", name, unit, value, better, grows=unit == "count"))
 
-    domains = [{d["name"]: d for d in s["xen"]["domains"]} for s in sides]
-    for name in [n for n in domains[1] if n in domains[0]]:
-        both = [d[name] for d in domains]
-        add(f"{name}: of one pCPU", "%", [d["cpu_pct"] for d in both])
-        add(f"{name}: share of all domains' time", "%", [d["share_pct"] for d in both])
-        add(f"{name}: waited", "s", [d["wait_s"] for d in both])
-        add(f"{name}: longest wait", "s", [d["wait_max_us"] / 1e6 for d in both])
-        if any((d["soft_pct"] or 100) < 100 for d in both):
-            add(f"{name}: within its soft affinity", "%", [d["soft_pct"] for d in both])
-        add(f"{name}: moves between pCPUs", "count", [d["moves"] for d in both])
-    add("time outside soft affinity", "s", [outside(s["xen"])["seconds"] for s in sides])
-    add("passes of the scheduler", "count", [passes(s["xen"])["runs"] for s in sides])
-    add("of these, in vain", "count", [passes(s["xen"])["in_vain"] for s in sides])
-    for kind in LOCKS:
-        of = [next((k for k in s["lock_kinds"] if k["kind"] == kind), None) for s in sides]
-        add(f"{kind} locks: contended", "count", [k["contended"] if k else 0 for k in of])
-        add(f"{kind} locks: time waited", "s", [k["wait_s"] if k else 0.0 for k in of])
-    add("try-locks that failed", "count", [s["xen"]["trylocks_failed"] for s in sides])
-    for counter in summary["xen"]["perf"]:
-        add(counter, "count", [s["xen"]["perf"].get(counter, 0) for s in sides])
-    return rows
+    for d in x["domains"]:
+        add(f"{d['name']}: of one pCPU", "%", d["cpu_pct"])
+        add(f"{d['name']}: share of all domains' time", "%", d["share_pct"])
+        add(f"{d['name']}: waited", "s", d["wait_s"], LESS)
+        add(f"{d['name']}: longest wait", "s", d["wait_max_us"] / 1e6, LESS)
+        add(f"{d['name']}: within its soft affinity", "%", d["soft_pct"], MORE)
+        add(f"{d['name']}: moves between pCPUs", "count", d["moves"])
+    add("time outside soft affinity", "s", outside(x)["seconds"], LESS)
+    add("passes of the scheduler", "count", passes(x)["runs"])
+    add("of these, in vain", "count", passes(x)["in_vain"])
+    add("try-locks that failed", "count", x["trylocks_failed"])
+    for counter, count in x["perf"].items():
+        add(counter, "count", count)
+    return out
 
 
 def patches_words(patches: list[int]) -> str:

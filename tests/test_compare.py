@@ -1,0 +1,216 @@
+"""`contend compare`: repeats, intervals, verdicts, and where two runs part."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from pathlib import Path
+from typing import Any
+
+import contend as package
+import pytest
+from conftest import ENDLESS, Contend
+from contend.comparing.divergence import diverge, first_difference
+from contend.comparing.statistics import NONE, welch
+
+SCENARIO: dict[str, Any] = {
+    "machine": "2n4c2t",
+    "seed": 7,
+    "workload": {"kind": "hackbench", "groups": 1, "fds": 4, "loops": 20},
+}
+
+
+def stored(contend: Contend, small: Path, name: str, *args: str) -> str:
+    done = contend("run", small, "--out", name, "-q", *args)
+    assert done.returncode == 0, done.stderr
+    return name
+
+
+@pytest.fixture
+def two(contend: Contend, small: Path) -> tuple[str, str]:
+    """Results under two wake-up paths."""
+    return (
+        stored(contend, small, "old", "--set", "wake_path=remote-lock"),
+        stored(contend, small, "new", "--set", "wake_path=ttwu-queue-6.0"),
+    )
+
+
+def test_two_results(contend: Contend, two: tuple[str, str], tmp_path: Path) -> None:
+    done = contend("compare", *two, "--json")
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    result = said["results"][0]
+    assert said["baseline"]["seeds"] == result["seeds"] == [7, 8, 9, 10, 11]
+    assert result["changed"] == {"wake_path": ["remote-lock", "ttwu-queue-6.0"]}
+    rows = {row["name"]: row for row in result["metrics"]}
+    time = rows["virtual_s"]
+    own = [package.run(tmp_path / two[0], seed=s).summary["virtual_s"] for s in range(7, 12)]
+    assert time["baseline"]["values"] == own
+    assert time["interval"][0] < time["difference"] < time["interval"][1]
+    assert rows["ledger_ns.rq_lock_wait"]["verdict"] == "better"
+    assert rows["ledger_ns.rq_lock_wait"]["interval_pct"][1] < 0
+    words = contend("compare", *two).stdout
+    for part in ("Changed: wake_path remote-lock -> ttwu-queue-6.0.", "The work took", "the runs part after", "95 %"):
+        assert part in words
+
+
+def test_a_result_and_itself(contend: Contend, two: tuple[str, str]) -> None:
+    said = json.loads(contend("compare", two[0], two[0], "--json").stdout)["results"][0]
+    assert said["divergence"]["same"]
+    assert {row["verdict"] for row in said["metrics"]} == {NONE}
+    assert "both are the same run" in contend("compare", two[0], two[0]).stdout
+
+
+def test_what_no_seed_changes_has_no_verdict(contend: Contend, tmp_path: Path) -> None:
+    base = {"machine": "2c", "horizon_s": 0.05, "workload": {"kind": "rt-app", "file": str(tmp_path / "a.json")}}
+    (tmp_path / "a.json").write_text('{ "tasks": { "a": { "loop": 20, "run": 900, "sleep": 1000, "instance": 5 } } }')
+    found = package.compare(base, {**base, "set": {"wake_path": "remote-lock"}, "machine": "1c"}, seeds=3)
+    result = found.results[0]
+    assert not result.spread
+    rows = {row.name: row for row in result.rows}
+    assert rows["tasks.delay_s"].verdict == "no spread"
+    assert rows["tasks.delay_s"].to_dict()["interval"] is None
+    assert set(found.frame()["low"]) == {None}
+    (tmp_path / "s.toml").write_text('machine = "2c"\n[workload]\nkind = "rt-app"\nfile = "a.json"\n')
+    assert "No seed changes these runs" in contend("compare", "s.toml", "a.json", "--seeds", "2").stdout
+
+
+def test_repeats_are_taken_as_they_are(contend: Contend, small: Path, tmp_path: Path) -> None:
+    for name, path in (("a", "remote-lock"), ("b", "ttwu-queue-6.0")):
+        for seed in ("3", "5", "9"):
+            stored(contend, small, f"{name}/{seed}", "--seed", seed, "--set", f"wake_path={path}")
+    found = package.compare(tmp_path / "a", tmp_path / "b", metrics=["virtual_s", "ledger"])
+    assert list(found.baseline.ended) == [3, 5, 9]
+    assert found.results[0].divergence is not None
+    assert found.results[0].divergence.seed == 3
+    assert {row.group for row in found.results[0].rows} == {"run", "ledger"}
+    frame = found.frame()
+    assert frame.height == len(found.results[0].rows)
+    row = frame.row(0, named=True)
+    assert row["low_pct"] <= row["difference_pct"] <= row["high_pct"]
+    # The other side runs under the baseline's seeds or its own; a scenario is run anew.
+    mixed = package.compare(tmp_path / "a", small, seeds=2, divergence=False)
+    assert list(mixed.results[0].runs.ended) == [3, 4]
+    # What is not a repeat is refused.
+    stored(contend, small, "a/other", "--seed", "11")
+    done = contend("compare", "a", "b")
+    assert done.returncode == 2
+    assert "a/other/scenario.toml: differs from a/3/scenario.toml in more than the seed" in done.stderr
+    shutil.rmtree(tmp_path / "a/other")
+    shutil.copytree(tmp_path / "a/3", tmp_path / "a/3-again")
+    assert "seed = 3 is in a/3 too" in contend("compare", "a", "b").stderr
+
+
+def test_where_runs_part() -> None:
+    changed = {**SCENARIO, "set": {"wake_path": "remote-lock"}}
+    old, new = package.run(SCENARIO).summary, package.run(changed).summary
+    found = diverge(SCENARIO, changed, (old, new), 7)
+    assert found.found
+    assert found.baseline is not None
+    assert found.result is not None
+    assert (found.baseline.time_s, found.baseline.text) != (found.result.time_s, found.result.text)
+    assert found.events > 0
+    assert found.before[-1].time_s <= found.time_s
+    assert found.compared_s < old["virtual_s"], "a short trace was enough"
+    assert diverge(SCENARIO, SCENARIO, (old, old), 7).same
+    other = {**SCENARIO, "machine": "4c"}
+    assert "16 and 4 CPUs" in str(diverge(SCENARIO, other, (old, package.run(other).summary), 7).why)
+
+
+def test_a_short_trace_is_the_beginning_of_a_long_one(tmp_path: Path) -> None:
+    package.run(SCENARIO, trace=tmp_path / "whole.txt")
+    package.run(SCENARIO, trace=tmp_path / "part.txt", horizon_s=1e-4)
+    whole, part = (
+        [line for line in (tmp_path / f"{name}.txt").read_text().splitlines() if not line.startswith("#")]
+        for name in ("whole", "part")
+    )
+    assert 0 < len(part) < len(whole)
+    assert whole[: len(part)] == part
+    equal, _, a, b = first_difference(tmp_path / "whole.txt", tmp_path / "part.txt")
+    assert (equal, b) == (len(part), None)
+    assert a is not None
+
+
+def test_task_numbers_do_not_part_runs(tmp_path: Path) -> None:
+    line = "   <idle>-0 [000] d..2.     0.000001099: sched_wakeup_new: comm=a pid={} prio=120 target_cpu=000\n"
+    (tmp_path / "a").write_text("# tracer: nop\n" + line.format(1))
+    (tmp_path / "b").write_text("# tracer: nop\n#\n" + line.format(31))
+    assert first_difference(tmp_path / "a", tmp_path / "b") == (1, [line.format(1)], None, None)
+    (tmp_path / "b").write_text(line.format(31).replace("[000]", "[001]"))
+    assert first_difference(tmp_path / "a", tmp_path / "b")[0] == 0
+
+
+def test_welch_is_scipys() -> None:
+    stats = pytest.importorskip("scipy.stats")
+    a, b = [5.1, 4.9, 5.6, 5.2], [4.0, 4.4, 3.1, 4.2, 4.8]
+    interval = stats.ttest_ind(a, b, equal_var=False).confidence_interval(0.95)
+    mine = welch(a, b)
+    assert (mine.low, mine.high) == pytest.approx((interval.low, interval.high))
+    assert (mine.verdict(1), mine.verdict(-1), mine.verdict(0)) == ("better", "worse", "more")
+    assert welch([1.0, 1.0], [1.0, 1.0]).verdict(1) == NONE
+    assert welch([2.0, 2.0], [1.0, 1.0]).verdict(-1) == "worse"
+    assert welch([1.0, 2.0], [0.0, 0.0]).pct(1.0) is None
+
+
+def test_intervals_cover_as_they_say() -> None:
+    random.seed(1)
+    draws = [welch([random.gauss(3, 2) for _ in range(5)], [random.gauss(2, 1) for _ in range(5)]) for _ in range(2000)]
+    covered = sum(d.low <= 1 <= d.high for d in draws) / len(draws)
+    assert 0.935 < covered < 0.97
+
+
+def test_runs_that_fail_are_named(contend: Contend, tmp_path: Path) -> None:
+    deadlock = '{ "tasks": { "a": { "loop": 1, "lock": "m", "run": 10, "wait": {"ref": "c", "mutex": "m"} } } }'
+    (tmp_path / "d.json").write_text(deadlock)
+    done = contend("compare", "d.json", "d.json", "--seeds", "2")
+    assert done.returncode == 3
+    assert "2 of 2 runs failed" in done.stdout
+    assert "replay: contend run d.json --seed 1" in done.stderr
+
+
+def test_three_results_and_a_picture(contend: Contend, two: tuple[str, str], tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    done = contend("compare", *two, two[0], "--seeds", "2", "--plot", "c.png", "--metric", "virtual_s")
+    assert done.returncode == 0, done.stderr
+    assert "result 2: old" in done.stdout
+    assert (tmp_path / "c.png").stat().st_size > 5000
+
+
+WRONG = [
+    (["old"], "RESULT... is missing"),
+    (["old", "nowhere"], "nowhere: cannot be read: no such file"),
+    (["old", "empty"], "empty: found a directory without results"),
+    (["old", "new", "--seeds", "1"], "found '1'; should be a whole number from 2 to 10,000"),
+    (["old", "new", "--jobs", "0"], "found '0'; should be a whole number from 1 to 4,096"),
+    (["old", "new", "--metric", "virtual_x.y"], "--metric: found 'virtual_x.y', not a number of a run's summary"),
+    (["old", "new", "--metric", "tasks.swiches"], "did you mean tasks.switches?"),
+    (["old", "new", "--metric", "rate.nothing"], "no run has 'rate.nothing'"),
+    (["old", "new", "--plot", "x.gif"], "should end in .png, .svg or .pdf"),
+]
+
+
+@pytest.mark.parametrize(("args", "message"), WRONG, ids=[m for _, m in WRONG])
+def test_wrong_input(contend: Contend, two: tuple[str, str], tmp_path: Path, args: list[str], message: str) -> None:
+    (tmp_path / "empty").mkdir()
+    done = contend("compare", *args)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_ctrl_c(tmp_path: Path) -> None:
+    import signal
+    import subprocess
+    import sys
+    import time
+
+    (tmp_path / "e.toml").write_text(ENDLESS)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "contend", "compare", "e.toml", "e.toml"],
+        cwd=tmp_path, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    time.sleep(2)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert (process.returncode, err) == (130, "interrupted: nothing was written\n")
