@@ -48,7 +48,8 @@ def read(what: Comparable, number: int) -> Side:
     if isinstance(what, Mapping):
         return Side(f"scenario {number}", what, _seed(resolve(json=json.dumps(what))))
     path = Path(what)
-    if path.is_dir() and not (path / "scenario.toml").is_file():
+    # A result, or a recording of `contend record`.
+    if path.is_dir() and not any((path / file).is_file() for file in ("scenario.toml", "recording.toml")):
         return _repeats(path)
     if (path / "summary.json").is_file():
         stored = load(path)
