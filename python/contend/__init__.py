@@ -7,10 +7,11 @@
 >>> result["ledger"].columns
 ['account', 'ns', 'share']
 
-`run` simulates a scenario and returns a `Result`; `load` reads a stored one. `probe` measures the machine at hand.
-`reproduce` simulates a published study and compares, `fit` derives its fitted parameters again. Simulations hold no
-GIL: run them in threads, side by side. Whatever is refused raises `ContendError`; what happens inside a simulation (a
-deadlock, a stall, a policy that errs) is no exception but the result's `outcome`.
+`run` simulates a scenario and returns a `Result`; `load` reads a stored one. `compare` says how results differ and how
+sure that is, `sweep` runs grids and samples of scenarios. `probe` measures the machine at hand. `reproduce` simulates a
+published study and compares, `fit` derives its fitted parameters again. Simulations hold no GIL: run them in threads,
+side by side. Whatever is refused raises `ContendError`; what happens inside a simulation (a deadlock, a stall, a policy
+that errs) is no exception but the result's `outcome`.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -38,16 +39,19 @@ if TYPE_CHECKING:
     from contend.study.fitting import Fit, fit
     from contend.study.reproduction import Reproduction, reproduce
     from contend.study.section import StudyInvalid
+    from contend.sweeping.sweep import Incomplete, Sweep, sweep
 
 __all__ = [
     "Comparison",
     "ContendError",
     "Fit",
+    "Incomplete",
     "Progress",
     "Reproduction",
     "Result",
     "ScenarioInvalid",
     "StudyInvalid",
+    "Sweep",
     "__version__",
     "compare",
     "fit",
@@ -65,17 +69,21 @@ __all__ = [
     "probe",
     "reproduce",
     "run",
+    "sweep",
 ]
 
 _LAZY = {
     "Comparison": "comparing.comparison",
     "Fit": "study.fitting",
+    "Incomplete": "sweeping.sweep",
     "Reproduction": "study.reproduction",
     "StudyInvalid": "study.section",
+    "Sweep": "sweeping.sweep",
     "compare": "comparing.comparison",
     "fit": "study.fitting",
     "probe": "probing",
     "reproduce": "study.reproduction",
+    "sweep": "sweeping.sweep",
 }
 
 

@@ -22,6 +22,7 @@ from contend.comparing import command as compare_command
 from contend.progress import RunProgress
 from contend.study import command as study_command
 from contend.study.command import Interrupted
+from contend.sweeping import command as sweep_command
 from contend.xen import command as xen_command
 
 EXIT_OK = 0
@@ -241,6 +242,7 @@ def run(
 
 
 cli.add_command(compare_command.compare)
+cli.add_command(sweep_command.sweep)
 cli.add_command(study_command.reproduce)
 cli.add_command(study_command.fit)
 cli.add_command(probing.command)
@@ -414,8 +416,8 @@ def main(args: list[str] | None = None) -> NoReturn:
     except click.UsageError as e:
         click.echo(f"error: {_usage(e)}", err=True)
         code = EXIT_INPUT
-    except (Interrupted, click.Abort):
-        click.echo("interrupted: nothing was written", err=True)
+    except (Interrupted, click.Abort) as e:
+        click.echo(f"interrupted: {e if str(e) else 'nothing was written'}", err=True)
         code = EXIT_INTERRUPTED
     except BrokenPipeError:
         _quit_quietly()
