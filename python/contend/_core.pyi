@@ -17,6 +17,7 @@ __all__ = [
     "bench_native",
     "bench_simulated",
     "describe",
+    "machine_import",
     "probe",
     "resolve",
     "run",
@@ -78,6 +79,13 @@ def probe(
     quick: bool = False,
     name: str | None = None,
     progress: Callable[[float], object] | None = None,
+) -> str: ...
+def machine_import(
+    *,
+    sysfs: str | PathLike[str] | None = None,
+    lstopo: str | PathLike[str] | None = None,
+    slit: str | PathLike[str] | None = None,
+    name: str | None = None,
 ) -> str: ...
 def xen_listing(path: str | PathLike[str], at_s: float = 0.0, text: str | None = None) -> str: ...
 def bench_locks() -> str: ...

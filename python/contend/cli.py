@@ -19,7 +19,9 @@ from contend import probing
 from contend._core import ContendError, __version__, describe
 from contend.bench import command as bench_command
 from contend.comparing import command as compare_command
+from contend.importing import machine as machine_commands
 from contend.progress import RunProgress
+from contend.record.command import command as record_command
 from contend.study import command as study_command
 from contend.study.command import Interrupted
 from contend.sweeping import command as sweep_command
@@ -246,6 +248,8 @@ cli.add_command(sweep_command.sweep)
 cli.add_command(study_command.reproduce)
 cli.add_command(study_command.fit)
 cli.add_command(probing.command)
+cli.add_command(record_command)
+cli.add_command(machine_commands)
 cli.add_command(bench_command.bench)
 cli.add_command(xen_command.xen)
 

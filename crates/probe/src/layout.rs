@@ -231,20 +231,25 @@ fn slit(raw: &Raw, used: &[usize], notes: &mut Vec<String>) -> Vec<Vec<u32>> {
     if changed > 0 {
         notes.push("distances of nodes were corrected: 10 to itself, 11 to 254 elsewhere, the same both ways".into());
     }
-    // Too many different distances: the closest two become the larger, until they are few enough.
+    if join_distances(&mut slit, MAX_REMOTE) {
+        notes.push(format!("more than {MAX_REMOTE} different distances of nodes: close ones are joined"));
+    }
+    slit
+}
+
+/// Too many different distances: the closest two become the larger, until they are few enough. Returns whether any did.
+pub fn join_distances(slit: &mut [Vec<u32>], most: usize) -> bool {
+    let mut joined = false;
     loop {
         let mut far: Vec<u32> = slit.concat().into_iter().filter(|d| *d != SLIT_LOCAL).collect();
         far.sort_unstable();
         far.dedup();
-        if far.len() <= MAX_REMOTE {
-            return slit;
+        if far.len() <= most {
+            return joined;
         }
         let close = far.windows(2).min_by_key(|w| w[1] - w[0]).expect("more than one");
         let (less, more) = (close[0], close[1]);
         slit.iter_mut().flatten().filter(|d| **d == less).for_each(|d| *d = more);
-        let said = format!("more than {MAX_REMOTE} different distances of nodes: close ones are joined");
-        if notes.last() != Some(&said) {
-            notes.push(said);
-        }
+        joined = true;
     }
 }

@@ -5,6 +5,9 @@
 //! the 95th percentile. Where only a sum can be measured (a wake-up is a system call, a search, a switch ...), it is split
 //! as the source of each part says (`derive`). What this machine cannot tell is left to `machines/defaults.toml`.
 //!
+//! [`import`] makes a machine file without measuring: of this machine, or of another that only its sysfs or hwloc's XML
+//! tells of.
+//!
 //! Linux only.
 
 pub mod layout;
@@ -15,6 +18,8 @@ pub mod sysfs;
 mod calls;
 #[cfg(target_os = "linux")]
 pub mod derive;
+#[cfg(target_os = "linux")]
+pub mod import;
 #[cfg(target_os = "linux")]
 mod interrupts;
 #[cfg(target_os = "linux")]
@@ -50,6 +55,14 @@ pub enum ProbeError {
     /// A name that a machine file cannot have.
     #[error("name: found {0:?}; should be 1 to 64 characters")]
     Name(String),
+    /// An input of an import that is not right.
+    #[error("{at}: {what}")]
+    Import {
+        /// File and line, or the option.
+        at: String,
+        /// What was found, and what would be right.
+        what: String,
+    },
     /// Nothing may run where it should be measured.
     #[error("no CPU that is online may be used by this process")]
     NoCpu,
@@ -181,9 +194,7 @@ fn probe_at(roots: &Roots, options: &Options, progress: &mut Progress<'_>) -> Re
     use plan::{Facts, Places};
 
     if let Some(name) = &options.name {
-        if name.is_empty() || name.len() > 64 || name.chars().any(char::is_control) {
-            return Err(ProbeError::Name(name.clone()));
-        }
+        check_name(name)?;
     }
     let allowed = sys::allowed();
     let raw = sysfs::read(&roots.devices, &allowed);
@@ -251,6 +262,22 @@ fn probe_at(roots: &Roots, options: &Options, progress: &mut Progress<'_>) -> Re
     })
 }
 
+fn check_name(name: &str) -> Result<(), ProbeError> {
+    if name.is_empty() || name.len() > 64 || name.chars().any(char::is_control) {
+        return Err(ProbeError::Name(name.into()));
+    }
+    Ok(())
+}
+
+/// `amd-epyc-2cpu`: of a processor's model.
+fn named(model: &str, cpus: usize) -> String {
+    let words = model.split(|c: char| !c.is_ascii_alphanumeric()).filter(|w| !w.is_empty());
+    let words = words.filter(|w| !["R", "TM", "CPU", "Processor"].contains(w)).take(4);
+    let name = words.collect::<Vec<_>>().join("-").to_lowercase();
+    let name: String = name.chars().take(40).collect();
+    format!("{}-{cpus}cpu", if name.is_empty() { "machine" } else { &name })
+}
+
 /// What `/proc` says.
 struct Processor {
     model: String,
@@ -280,13 +307,8 @@ impl Processor {
         }
     }
 
-    /// `amd-epyc-2cpu`.
     fn name(&self, cpus: usize) -> String {
-        let words = self.model.split(|c: char| !c.is_ascii_alphanumeric()).filter(|w| !w.is_empty());
-        let words = words.filter(|w| !["R", "TM", "CPU", "Processor"].contains(w)).take(4);
-        let name = words.collect::<Vec<_>>().join("-").to_lowercase();
-        let name: String = name.chars().take(48).collect();
-        format!("{}-{cpus}cpu", if name.is_empty() { "machine" } else { &name })
+        named(&self.model, cpus)
     }
 
     fn description(&self, cpus: usize) -> String {

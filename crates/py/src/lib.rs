@@ -208,6 +208,22 @@ fn probe(py: Python<'_>, quick: bool, name: Option<String>, progress: Option<Py<
     serde_json::to_string(&report).map_err(|e| ContendError::new_err(e.to_string()))
 }
 
+/// Makes a machine file without measuring: of this machine, a copied sysfs tree, or hwloc's XML; a report as one JSON
+/// object, with the machine file as its `toml`.
+#[pyfunction]
+#[pyo3(signature = (*, sysfs=None, lstopo=None, slit=None, name=None))]
+fn machine_import(
+    py: Python<'_>,
+    sysfs: Option<PathBuf>,
+    lstopo: Option<PathBuf>,
+    slit: Option<PathBuf>,
+    name: Option<String>,
+) -> PyResult<String> {
+    let from = contend_probe::import::From { sysfs, lstopo, slit, name };
+    let made = py.detach(|| contend_probe::import::import(&from)).map_err(|e| ContendError::new_err(e.to_string()))?;
+    serde_json::to_string(&made).map_err(|e| ContendError::new_err(e.to_string()))
+}
+
 fn bench_error(e: impl std::fmt::Display) -> PyErr {
     ContendError::new_err(e.to_string())
 }
@@ -279,6 +295,7 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(resolve, m)?)?;
     m.add_function(wrap_pyfunction!(describe, m)?)?;
     m.add_function(wrap_pyfunction!(probe, m)?)?;
+    m.add_function(wrap_pyfunction!(machine_import, m)?)?;
     m.add_function(wrap_pyfunction!(bench_locks, m)?)?;
     m.add_function(wrap_pyfunction!(bench_native, m)?)?;
     m.add_function(wrap_pyfunction!(bench_simulated, m)?)?;

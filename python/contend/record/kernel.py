@@ -1,0 +1,89 @@
+"""The kernel that runs here, and the preset that stands for it."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+CLOCK_MONOTONIC_COARSE = 6
+
+
+def facts() -> dict[str, Any]:
+    """Release, preemption mode and ticks a second; what cannot be read is left out."""
+    uname = os.uname()
+    said: dict[str, Any] = {"system": uname.sysname, "release": uname.release, "architecture": uname.machine}
+    mode = preemption()
+    if mode:
+        said["preempt"] = mode
+    # A tick is the resolution of the coarse clock.
+    hz = round(1 / time.clock_getres(CLOCK_MONOTONIC_COARSE))
+    if 24 <= hz <= 10_000:
+        said["hz"] = hz
+    said["virtual"] = virtual()
+    return said
+
+
+def preemption() -> str | None:
+    """`none`, `voluntary`, `full` or `lazy`: what runs now, else what the command line or the configuration says."""
+    if found := re.search(r"\((\w+)\)", _text("/sys/kernel/debug/sched/preempt")):
+        return found[1]
+    if found := re.search(r"\bpreempt=(none|voluntary|full|lazy)\b", _text("/proc/cmdline")):
+        return found[1]
+    config = _text(f"/boot/config-{os.uname().release}")
+    if not config:
+        try:
+            config = gzip.decompress(Path("/proc/config.gz").read_bytes()).decode()
+        except OSError:
+            return None
+    for key, mode in [("PREEMPT_LAZY", "lazy"), ("PREEMPT_NONE", "none"), ("PREEMPT_VOLUNTARY", "voluntary"),
+                      ("PREEMPT_RT", "rt"), ("PREEMPT", "full")]:  # fmt: skip
+        if f"\nCONFIG_{key}=y" in config:
+            return mode
+    return None
+
+
+def virtual() -> bool:
+    """This machine is a guest of a hypervisor, as far as it tells."""
+    flags = re.search(r"^flags\s*:(.*)$", _text("/proc/cpuinfo"), re.M)
+    return bool(flags and " hypervisor" in flags[1]) or bool(_text("/sys/hypervisor/type"))
+
+
+def preset_of(release: str, names: list[str]) -> str:
+    """The newest of the presets `linux-X.Y` that is not newer than `release`; the oldest if all are."""
+    versions = {}
+    for name in names:
+        # Variants with a word behind are nobody's kernel.
+        if re.fullmatch(r"linux-\d+(\.\d+)*", name):
+            versions[name] = _version(name.removeprefix("linux-"))
+    by_age = sorted(versions, key=lambda n: versions[n])
+    running = _version(release)
+    older = [n for n in by_age if versions[n] <= running]
+    return older[-1] if older else by_age[0]
+
+
+def _version(text: str) -> tuple[int, ...]:
+    found = re.match(r"\d+(\.\d+)*", text)
+    return tuple(int(n) for n in found[0].split(".")) if found else ()
+
+
+def kernel_threads() -> set[int]:
+    """Numbers of the kernel's threads, which are all children of kthreadd (2)."""
+    threads = {0, 2}
+    for directory in Path("/proc").iterdir():
+        if directory.name.isdigit():
+            # The name, in brackets, may hold anything.
+            after = _text(directory / "stat").rpartition(")")[2].split()
+            if len(after) > 1 and after[1] == "2":
+                threads.add(int(directory.name))
+    return threads
+
+
+def _text(path: str | Path) -> str:
+    try:
+        return Path(path).read_text(errors="replace")
+    except OSError:
+        return ""

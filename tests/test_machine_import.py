@@ -1,0 +1,200 @@
+"""`contend machine import`: from sysfs trees, hwloc's XML and tables of distances to a machine that runs."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Contend
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="Linux only")
+with_lstopo = pytest.mark.skipif(shutil.which("lstopo-no-graphics") is None, reason="hwloc is not installed")
+
+HEAD = '<?xml version="1.0"?>\n<!DOCTYPE topology SYSTEM "hwloc2.dtd">\n'
+ONE_CPU = (
+    '<topology version="2.0"><object type="Machine" cpuset="0x1"><object type="PU" os_index="0"/></object></topology>'
+)
+
+
+def put(directory: Path, files: dict[str, str]) -> None:
+    """A tree of small files."""
+    for name, text in files.items():
+        (directory / name).parent.mkdir(parents=True, exist_ok=True)
+        (directory / name).write_text(text + "\n")
+
+
+def cpu(number: int, siblings: str, llc: str) -> dict[str, str]:
+    """What sysfs has of a CPU."""
+    at = f"cpu/cpu{number}"
+    return {
+        f"{at}/topology/core_cpus_list": siblings,
+        f"{at}/topology/physical_package_id": "0",
+        f"{at}/cache/index3/level": "3",
+        f"{at}/cache/index3/type": "Unified",
+        f"{at}/cache/index3/size": "8M",
+        f"{at}/cache/index3/shared_cpu_list": llc,
+    }
+
+
+def made(path: Path) -> dict[str, Any]:
+    """The topology in a machine file."""
+    table: dict[str, Any] = tomllib.loads(path.read_text())["topology"]
+    return table
+
+
+def places(topology: dict[str, Any]) -> list[tuple[int, int, int]]:
+    """Core, LLC and node of each listed CPU."""
+    return [(c["core"], c["llc"], c["node"]) for c in topology["cpu"]]
+
+
+@with_lstopo
+@pytest.mark.parametrize("flags", [[], ["--export-xml-flags", "1"]], ids=["hwloc2", "hwloc1"])
+def test_hwlocs_xml_of_both_formats(contend: Contend, tmp_path: Path, flags: list[str]) -> None:
+    shape = "node:2 l3:2 core:4 pu:2"
+    subprocess.run(["lstopo-no-graphics", "--of", "xml", "-i", shape, *flags, "h.xml"], cwd=tmp_path, check=True)
+    done = contend("machine", "import", "--lstopo", "h.xml", "--name", "host", "--out", "host.toml")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "32 CPUs, 16 cores, 4 last-level caches, 2 nodes" in done.stdout
+    topology = made(tmp_path / "host.toml")
+    topology.pop("slit", None)
+    assert topology == {"nodes": 2, "llcs_per_node": 2, "cores_per_llc": 4, "threads_per_core": 2,
+                        "numbering": "threads-first"}  # fmt: skip
+    costs = contend("list", "costs", "--machine", "host.toml")
+    assert costs.returncode == 0, costs.stderr
+
+
+@with_lstopo
+def test_hwloc_and_sysfs_agree_on_this_machine(contend: Contend, tmp_path: Path) -> None:
+    subprocess.run(["lstopo-no-graphics", "--of", "xml", "here.xml"], cwd=tmp_path, check=True)
+    for name, args in [("a", ["--lstopo", "here.xml"]), ("b", []), ("c", ["--sysfs", "/sys"])]:
+        done = contend("machine", "import", *args, "--out", f"{name}.toml")
+        assert (done.returncode, done.stderr) == (0, "")
+    assert made(tmp_path / "a.toml") == made(tmp_path / "b.toml") == made(tmp_path / "c.toml")
+
+
+def test_holes_hybrid_cores_and_offline_cpus(contend: Contend, tmp_path: Path) -> None:
+    # Two threads of a large core, two small cores, a hole, an LLC of their own; CPU 3 is offline.
+    files = {
+        "cpu/online": "0-2,5",
+        "cpu/present": "0-3,5",
+        "cpu/cpu0/cpu_capacity": "1024",
+        "cpu/cpu2/cpu_capacity": "512",
+    }
+    files |= cpu(0, "0-1", "0-1") | cpu(1, "0-1", "0-1") | cpu(2, "2", "2,5") | cpu(5, "5", "2,5")
+    put(tmp_path / "tree/sys/devices/system", files)
+    done = contend("machine", "import", "--sysfs", "tree", "--out", "m.toml")
+    assert (done.returncode, done.stderr) == (0, "")
+    for note in ["1 CPUs are offline", "run to 5 with gaps", "CPUs of 2 kinds (hybrid)"]:
+        assert note in done.stdout and note in (tmp_path / "m.toml").read_text()
+    assert places(made(tmp_path / "m.toml")) == [(0, 0, 0), (0, 0, 0), (1, 1, 0), (2, 1, 0)]
+    run = contend("list", "costs", "--machine", "m.toml")
+    assert run.returncode == 0, run.stderr
+
+
+NUMACTL = """\
+available: 2 nodes (0-1)
+node 0 cpus: 0
+node distances:
+node   0   1
+  0:  10  31
+  1:  31  10
+"""
+TWO_NODES = {"cpu/online": "0-1", "node/node0/cpulist": "0", "node/node1/cpulist": "1",
+             **cpu(0, "0", "0"), **cpu(1, "1", "1")}  # fmt: skip
+
+
+def test_distances(contend: Contend, tmp_path: Path) -> None:
+    put(tmp_path / "t", TWO_NODES | {"node/node0/distance": "10 21", "node/node1/distance": "21 10"})
+    (tmp_path / "numactl.txt").write_text(NUMACTL)
+    (tmp_path / "plain.txt").write_text("# measured\n10 17\n17, 10\n")
+    for args, distance in [([], 21), (["--slit", "numactl.txt"], 31), (["--slit", "plain.txt"], 17)]:
+        done = contend("machine", "import", "--sysfs", "t", *args, "--out", "m.toml", "--force")
+        assert (done.returncode, done.stderr) == (0, "")
+        assert made(tmp_path / "m.toml")["slit"] == [[10, distance], [distance, 10]]
+
+
+def test_distances_of_hwloc(contend: Contend, tmp_path: Path) -> None:
+    def xml(distances: str) -> str:
+        nodes = "".join(
+            f'<object type="Package" os_index="{i}" cpuset="0x{i + 1}"><object type="NUMANode" os_index="{i}"'
+            f' cpuset="0x{i + 1}"/><object type="PU" os_index="{i}" cpuset="0x{i + 1}"/></object>'
+            for i in range(2)
+        )
+        return f'{HEAD}<topology version="2.0"><object type="Machine">{nodes}</object>{distances}</topology>'
+
+    distances = (
+        '<distances2 type="NUMANode" nbobjs="2" kind="5" indexing="os"><indexes length="3">0 1</indexes>{}</distances2>'
+    )
+    (tmp_path / "h.xml").write_text(xml(distances.format("<u64values length='9'>10 28 28 10</u64values>")))
+    done = contend("machine", "import", "--lstopo", "h.xml", "--out", "m.toml")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert made(tmp_path / "m.toml")["slit"] == [[10, 28], [28, 10]]
+    (tmp_path / "h.xml").write_text(xml(distances.format("<u64values length='9'>10 28</u64values>")))
+    done = contend("machine", "import", "--lstopo", "h.xml", "--out", "n.toml")
+    assert done.returncode == 2
+    assert "h.xml:3: contradictory: distances of 2 nodes in 2 values; the topology has 2 nodes" in done.stderr
+
+
+LAUGHS = (
+    '<!DOCTYPE t [<!ENTITY a "aaaaaaaaaa">'
+    + "".join(f'<!ENTITY {x} "{f"&{y};" * 10}">' for x, y in zip("bcdefghijk", "abcdefghij", strict=True))
+    + "]><topology><info name='&k;' value='1'/></topology>"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "not valid XML"),
+        (HEAD + ONE_CPU[:70], "not valid XML"),
+        ("\0\1\2", "not valid XML"),
+        (LAUGHS, "not valid XML"),
+        ("<html/>", "found <html>; should be <topology>"),
+        ("<topology/>", "found no CPUs (objects of type PU)"),
+        (ONE_CPU.replace('os_index="0"', ""), "a PU without a sensible os_index"),
+        (ONE_CPU.replace('os_index="0"', 'os_index="x"'), 'os_index: found "x"; should be a whole number'),
+        (ONE_CPU.replace('"0x1"', '"0x2"'), "contradictory: CPU 0 lies in this Machine, whose cpuset is without it"),
+        (ONE_CPU.replace('"0x1"', '"many"'), 'cpuset: found "many"; should be a mask such as 0x0000000f'),
+        (ONE_CPU.replace("<object type=\"PU\"", '<object type="PU" os_index="0"/><object type="PU"'),
+         "contradictory: CPU 0 is there twice"),
+    ],
+)  # fmt: skip
+def test_xml_that_is_not_right(contend: Contend, tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "h.xml").write_text(text)
+    done = contend("machine", "import", "--lstopo", "h.xml", "--out", "m.toml", timeout=30)
+    assert done.returncode == 2 and done.stderr.startswith("error: h.xml") and done.stderr.count("\n") == 1
+    assert said in done.stderr
+    assert not (tmp_path / "m.toml").exists()
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["--sysfs", "none"], "none: found no such directory; should be a copy of /sys/devices/system, or of /sys"),
+        (["--sysfs", "empty"], "empty: found no cpu/ in it; should be a copy of /sys/devices/system, or of /sys"),
+        (["--sysfs", "bare"], "bare/cpu/online: found no such file; should list the CPUs, such as 0-3"),
+        (["--sysfs", "nobody"], "nobody/cpu/online: found no CPUs; should list them, such as 0-3"),
+        (["--sysfs", "t", "--lstopo", "x"], "--lstopo: found --sysfs too; should be one of them"),
+        (["--sysfs", "t", "--slit", "one"],
+         "one: found 1 rows of distances; should be 2, one for each node of the topology"),
+        (["--sysfs", "t", "--slit", "short"], "short:2: found 1 distances; should be 2, one for each node"),
+        (["--sysfs", "t", "--slit", "words"], 'words:1: found "far"; should be a distance, 10 to 254'),
+        (["--sysfs", "t", "--slit", "uneven"], "uneven:1: found 20 from node 0 to 1 and 30 back; should be the same"),
+        (["--sysfs", "t", "--slit", "near"],
+         "near:1: found 10 from node 0 to 1; should be 10 to itself and more elsewhere"),
+        (["--lstopo", "none"], "none: cannot be read: No such file or directory (os error 2)"),
+        (["--sysfs", "t", "--name", ""], 'name: found ""; should be 1 to 64 characters'),
+    ],
+)  # fmt: skip
+def test_inputs_that_are_not_right(contend: Contend, tmp_path: Path, args: list[str], said: str) -> None:
+    put(tmp_path, {"empty/x": "", "bare/cpu/x": "", "nobody/cpu/online": "", "one": "10", "short": "10 20\n20",
+                   "words": "10 far\n20 10", "uneven": "10 20\n30 10", "near": "10 10\n10 10"})  # fmt: skip
+    put(tmp_path / "t", TWO_NODES)
+    done = contend("machine", "import", *args, "--out", "m.toml")
+    assert (done.returncode, done.stderr) == (2, f"error: {said}\n")
+    assert not (tmp_path / "m.toml").exists()

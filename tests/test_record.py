@@ -1,0 +1,287 @@
+"""`contend record`, end to end on this machine's kernel; and its parts where that needs no rights."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import time
+import tomllib
+from pathlib import Path
+
+import pytest
+from conftest import Contend
+from contend import ContendError
+from contend.record import events, kernel, pages, store
+
+INSTANCES = Path("/sys/kernel/tracing/instances")
+
+
+def _tracefs() -> str | None:
+    """Why tracefs cannot be used here; None if it can."""
+    if sys.platform != "linux":
+        return "Linux only"
+    if os.geteuid() != 0:
+        return "needs root"
+    if not INSTANCES.is_dir():
+        return "tracefs is not mounted (mount -t tracefs nodev /sys/kernel/tracing)"
+    probe = INSTANCES / f"contend-test-{os.getpid()}"
+    try:
+        probe.mkdir()
+        probe.rmdir()
+    except OSError as e:
+        return f"no trace instance can be made here: {e.strerror}"
+    return None
+
+
+NO_TRACEFS = _tracefs()
+with_tracefs = pytest.mark.skipif(NO_TRACEFS is not None, reason=NO_TRACEFS or "")
+with_trace_cmd = pytest.mark.skipif(shutil.which("trace-cmd") is None, reason="trace-cmd is not installed")
+COMMAND = ["sh", "-c", "sleep 0.05; /bin/ls / >/dev/null; exit 3"]
+
+
+def left_over() -> list[str]:
+    """Instances of recorders."""
+    return [p.name for p in INSTANCES.glob("contend-[0-9]*")]
+
+
+def recording(path: Path) -> dict[str, object]:
+    """What recording.toml says."""
+    return tomllib.loads((path / "recording.toml").read_text())
+
+
+def report(file: Path) -> list[str]:
+    """Events as trace-cmd prints them."""
+    done = subprocess.run(["trace-cmd", "report", "-i", str(file)], capture_output=True, text=True, check=True)
+    return [line for line in done.stdout.splitlines() if not line.startswith("cpus=")]
+
+
+@with_tracefs
+@with_trace_cmd
+def test_a_recording_holds_what_the_kernel_did(contend: Contend, tmp_path: Path) -> None:
+    done = contend("record", "--out", "a.rec", "--", *COMMAND)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "a.rec: " in done.stdout and " of 3 tasks in " in done.stdout and "; 0 lost." in done.stdout
+    assert "exit status was 3" in done.stdout and "contend run a.rec --machine" in done.stdout
+    assert left_over() == []
+    assert [p.name for p in tmp_path.iterdir()] == ["a.rec"]
+    assert sorted(p.name for p in (tmp_path / "a.rec").iterdir()) == ["machine.toml", "recording.toml", "trace.dat"]
+
+    said = recording(tmp_path / "a.rec")
+    assert said["schema"] == 1 and said["file"] == "trace.dat" and said["command"] == COMMAND
+    assert (said["exit_status"], said["tasks"], said["lost"], said["clock"]) == (3, 3, 0, "mono")
+    assert 0.05 <= float(str(said["duration_s"])) < 30
+    lines = report(tmp_path / "a.rec/trace.dat")
+    assert len(lines) == said["events"]
+    # The recorder starts the command, which starts the others.
+    execs = [line.split("filename=")[1].split()[0] for line in lines if "sched_process_exec" in line]
+    assert [Path(name).name for name in execs if Path(name).name in ("sh", "sleep", "ls")] == ["sh", "sleep", "ls"]
+    assert any("sched_process_fork" in line and line.split()[0].startswith("contend-record-") for line in lines)
+
+
+@with_tracefs
+def test_it_is_a_scenario_with_its_machine(contend: Contend, tmp_path: Path) -> None:
+    assert contend("record", "--out", "a.rec", "--", *COMMAND).returncode == 0
+    costs = contend("list", "costs", "--machine", "a.rec/machine.toml", "--json")
+    assert costs.returncode == 0, costs.stderr
+    machine = tomllib.loads((tmp_path / "a.rec/machine.toml").read_text())
+    assert machine["name"].endswith("-default-costs")
+
+
+@with_tracefs
+@with_trace_cmd
+def test_private_leaves_out_names_of_others(contend: Contend, tmp_path: Path) -> None:
+    name = "SecretTask"
+    (tmp_path / name).symlink_to("/bin/sleep")
+    # It wakes, forks nothing, and is none of the command's.
+    with subprocess.Popen(["sh", "-c", f"while :; do ./{name} 0.01; done"], cwd=tmp_path) as other:
+        try:
+            for option, seen in [([], True), (["--private"], False)]:
+                done = contend("record", *option, "--out", "p.rec", "--", "sleep", "0.3")
+                assert done.returncode == 0, done.stderr
+                assert (name.encode() in (tmp_path / "p.rec/trace.dat").read_bytes()) == seen
+        finally:
+            other.kill()
+    lines = report(tmp_path / "p.rec/trace.dat")
+    assert any("sleep-" in line for line in lines) and any(line.split()[0].startswith("other-") for line in lines)
+    both = contend("record", "--private", "--events", "irq:softirq_raise", "--", "true")
+    assert both.returncode == 2 and "--events: found --private too" in both.stderr
+
+
+def begun(directory: Path, script: str) -> subprocess.Popen[str]:
+    """A recorder of an endless command that has begun; it leads a process group, as in a terminal."""
+    command = ["sh", "-c", f"{script} : > began; while :; do sleep 0.05; done"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "contend", "record", "--out", "c.rec", "--", *command],
+        cwd=directory, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)  # fmt: skip
+    until = time.monotonic() + 60
+    while not (directory / "began").exists():
+        assert process.poll() is None and time.monotonic() < until
+        time.sleep(0.02)
+    (directory / "began").unlink()
+    return process
+
+
+@with_tracefs
+def test_ctrl_c_ends_the_recording_and_keeps_it(tmp_path: Path) -> None:
+    process = begun(tmp_path, "")
+    os.killpg(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (0, "")
+    assert "Ended by Ctrl-C; what was recorded until then is kept." in out
+    said = recording(tmp_path / "c.rec")
+    assert (said["ended_by"], said["exit_status"]) == ("ctrl-c", 130)
+    assert left_over() == []
+
+
+@with_tracefs
+@pytest.mark.parametrize(("kind", "times"), [(signal.SIGINT, 2), (signal.SIGTERM, 1)])
+def test_a_second_ctrl_c_and_sigterm_discard(tmp_path: Path, kind: signal.Signals, times: int) -> None:
+    process = begun(tmp_path, "trap '' INT;")
+    for _ in range(times):
+        os.kill(process.pid, kind)
+        time.sleep(0.3)
+    _, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (130, "interrupted: nothing was written\n")
+    assert list(tmp_path.iterdir()) == [] and left_over() == []
+
+
+@with_tracefs
+def test_what_a_killed_recorder_left_is_removed(contend: Contend, tmp_path: Path) -> None:
+    process = begun(tmp_path, "")
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate(timeout=60)
+    assert f"contend-{process.pid}" in left_over()
+    assert contend("record", "--out", "next.rec", "--", "true").returncode == 0
+    assert f"contend-{process.pid}" not in left_over()
+
+
+@with_tracefs
+@pytest.mark.skipif(shutil.which("perf") is None, reason="perf is not installed")
+def test_perf_stands_in(contend: Contend, tmp_path: Path) -> None:
+    done = contend("record", "--with", "perf", "--out", "p.rec", "--json", "--", "sh", "-c", "/bin/ls / > /dev/null")
+    assert done.returncode == 0, done.stderr
+    said = recording(tmp_path / "p.rec")
+    assert said["file"] == "trace.txt.gz" and int(str(said["events"])) > 10 and said["exit_status"] == 0
+    assert sorted(p.name for p in (tmp_path / "p.rec").iterdir()) == ["machine.toml", "recording.toml", "trace.txt.gz"]
+    run = contend("run", "p.rec", "--json")
+    assert run.returncode == 0, run.stderr
+    assert json.loads(run.stdout)["policy"] == said["policy"]
+
+
+def test_wrong_input_is_named_and_nothing_is_written(contend: Contend, tmp_path: Path) -> None:
+    (tmp_path / "no.rec").mkdir()
+    (tmp_path / "m.txt").write_text("")
+    (tmp_path / "text").write_text("")
+    before = sorted(tmp_path.iterdir())
+    for args, message in [
+        (["--", "no-such"], "no-such: no such command; should be a program and its arguments, after --"),
+        (["--", "./text"], "./text: not executable; should be a program and its arguments, after --"),
+        (["--out", "x", "--", "true"], "--out: found 'x'; should end in .rec"),
+        (["--out", "no.rec", "--", "true"], "no.rec: exists, and is no recording; --out names another"),
+        (["--out", "a/b.rec", "--", "true"], "a/b.rec: cannot be written: no such directory as a"),
+        (["--buffer", "0", "--", "true"], "--buffer: found 0; should be 0.0625 to 4096 MiB"),
+        (["--events", "x", "--", "true"], "--events: found 'x'; should be SYSTEM:EVENT, such as irq:softirq_raise"),
+        (["--machine", "no.toml", "--", "true"], "--machine: no.toml: cannot be read: No such file or directory"),
+        (["--machine", "m.txt", "--", "true"],
+         "--machine: found 'm.txt'; should be a machine file (.toml), as `contend probe` writes it"),
+        ([], "COMMAND is missing (`contend record --help` says more)"),
+    ]:  # fmt: skip
+        done = contend("record", *args)
+        assert (done.returncode, done.stderr) == (2, f"error: {message}\n")
+    assert sorted(tmp_path.iterdir()) == before
+
+
+@with_tracefs
+def test_an_event_that_is_not_there(contend: Contend, tmp_path: Path) -> None:
+    done = contend("record", "--events", "sched:sched_nothing", "--", "true")
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: sched:sched_nothing: this kernel has no such event; ")
+    assert list(tmp_path.iterdir()) == [] and left_over() == []
+
+
+FORMAT = """name: sched_process_fork
+ID: 9
+format:
+\tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;
+\tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;
+
+\tfield:__data_loc char[] parent_comm;\toffset:8;\tsize:4;\tsigned:0;
+\tfield:pid_t parent_pid;\toffset:12;\tsize:4;\tsigned:1;
+\tfield:char child_comm[16];\toffset:16;\tsize:16;\tsigned:0;
+\tfield:pid_t child_pid;\toffset:32;\tsize:4;\tsigned:1;
+"""
+
+
+def page(*parts: bytes) -> bytearray:
+    """A page that begins at 1,000 ns."""
+    data = b"".join(parts)
+    return bytearray((struct.pack("<QQ", 1000, len(data)) + data).ljust(4096, b"\0"))
+
+
+def fork(delta: int, parent: int, child: int) -> bytes:
+    """An event of FORMAT, its parent's name behind the fields."""
+    data = struct.pack("<HHiIi16si", 9, 0, 1, 36 | 4 << 16, parent, b"kid", child) + b"abc\0"
+    return struct.pack("<I", delta << 5 | len(data) // 4) + data
+
+
+def test_pages_are_read_and_renamed() -> None:
+    form = pages.parse_format("sched:sched_process_fork", FORMAT)
+    extend = struct.pack("<II", 5 << 5 | 30, 1)
+    padding = struct.pack("<II8x", 1 << 5 | 29, 12)
+    data = page(fork(7, 5, 6), extend, fork(1, 6, 7), padding, fork(0, 8, 9), struct.pack("<I", 29))
+    found = pages.Found()
+    pages.learn(data, 4096, [form], found)
+    after = 1007 + (1 << 27) + 5 + 1
+    assert (found.events, found.first_ns, found.last_ns, found.damaged) == (3, 1007, after, 0)
+    assert found.forks == [(1007, 5, 6), (after, 6, 7), (after, 8, 9)]
+    assert found.comm(6) == b"abc" and found.comm(9) == b"kid" and found.comm(1) == b""
+    assert pages.descendants(found.forks, 6) == {6, 7}
+    pages.rename(data, 4096, [form], {6, 7}, b"other")
+    again = pages.Found()
+    pages.learn(data, 4096, [form], again)
+    # As much of it as the place holds.
+    assert [again.comm(pid) for pid in (5, 6, 7, 8, 9)] == [b"oth", b"abc", b"kid", b"oth", b"other"]
+
+
+def test_damaged_pages_are_counted() -> None:
+    form = pages.parse_format("sched:sched_process_fork", FORMAT)
+    for broken in [
+        bytearray(struct.pack("<QQ", 0, 5000).ljust(4096, b"\0")),
+        page(struct.pack("<I", 28), b"x" * 20),
+        page(struct.pack("<II", 0, 2), b"x" * 20),
+    ]:
+        found = pages.Found()
+        pages.learn(broken, 4096, [form], found)
+        assert (found.events, found.damaged) == (0, 1)
+
+
+def test_a_pid_that_was_given_twice_is_nobodys_descendant() -> None:
+    assert pages.descendants([(1, 1, 2), (2, 2, 3), (3, 3, 4), (4, 9, 4)], 2) == {2, 3}
+
+
+def test_the_preset_is_the_newest_that_is_not_newer() -> None:
+    names = ["linux-2.6.37", "linux-2.6.37-rowand", "linux-5.8", "linux-6.6", "linux-6.18"]
+    for release, preset in [("6.18.44-x", "linux-6.18"), ("6.12.0", "linux-6.6"), ("5.8", "linux-5.8"),
+                            ("7.1-rc1", "linux-6.18"), ("2.6.32", "linux-2.6.37"), ("?", "linux-2.6.37")]:  # fmt: skip
+        assert kernel.preset_of(release, names) == preset
+
+
+def test_toml_holds_any_word() -> None:
+    words = ['"', "\\", "\n\t\x01\x7f", "ä", "\udcff"]
+    text = store.toml({"a": words, "b": 1.5, "c": True, "t": {"d": 2}}, "made here")
+    read = tomllib.loads(text)
+    assert read["a"][:4] == words[:4] and read["b"] == 1.5 and read["c"] is True and read["t"] == {"d": 2}
+
+
+def test_events_by_name() -> None:
+    assert events.parse("a:b, c/d") == ["a:b", "c:d"]
+    with pytest.raises(ContendError, match="found ''"):
+        events.parse("a:b,")
+    must, may = events.wanted(interrupts=False, syscalls=True, more=["kvm:kvm_exit"])
+    assert "raw_syscalls:sys_enter" in must and "kvm:kvm_exit" in must and "kvm:kvm_exit" not in may
+    assert not any(e.startswith("irq:") for e in must + may)
