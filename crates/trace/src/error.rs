@@ -7,7 +7,7 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TraceError {
-    /// The file cannot be opened or read (a truncated `.gz` is found here).
+    /// The file cannot be opened or read (a damaged `.gz` is found here; one that is merely cut off is read up to there).
     #[error("{}: {source}", path.display())]
     Io {
         /// The file.
@@ -33,6 +33,16 @@ pub enum TraceError {
         /// The first line that is no trace line, from 1.
         line: u64,
         /// Its text, shortened.
+        found: String,
+        /// What would be right.
+        expected: &'static str,
+    },
+    /// A binary recording whose header cannot be read, or that holds what cannot be used.
+    #[error("{}: found {found}; expected {expected}", path.display())]
+    Unusable {
+        /// The file.
+        path: PathBuf,
+        /// What there is, and where.
         found: String,
         /// What would be right.
         expected: &'static str,

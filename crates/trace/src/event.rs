@@ -53,7 +53,6 @@ const NMI: u8 = 0x40;
 
 impl Context {
     /// From an event's `common_flags`: the innermost.
-    #[expect(dead_code, reason = "for binary formats")]
     pub(crate) fn from_common_flags(flags: u8) -> Self {
         match flags {
             f if f & NMI != 0 => Context::Nmi,
@@ -360,6 +359,11 @@ impl TaskState {
             let bit = b"SDTtZXxW".iter().position(|l| l == letter)?;
             Some(Self(state.0 | 1 << bit))
         })
+    }
+
+    /// The letters of both.
+    pub(crate) fn union(self, other: Self) -> Self {
+        Self(self.0 | other.0)
     }
 
     /// From the `prev_state` field of a kernel from 4.14 on.

@@ -1,4 +1,4 @@
-//! Scheduler traces: ftrace text and `perf script` in, Perfetto and ftrace text out; Xen's binary traces ([`xentrace`]),
+//! Scheduler traces: ftrace text, `perf script`, trace.dat and Perfetto in, Perfetto and ftrace text out; Xen's binary traces ([`xentrace`]),
 //! which have an event model of their own, in and out.
 //!
 //! One event model ([`event`]) stands between the two sides. [`open`] detects what a file is and streams its events
@@ -18,16 +18,22 @@
 //! assert!(!out.finish()?.is_empty());
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+mod detect;
 pub mod error;
 pub mod event;
 pub mod ftrace;
 mod intern;
 mod lines;
+mod pack;
 pub mod perfetto;
 pub mod reader;
 pub mod report;
 pub mod sink;
+mod spool;
+mod tally;
 mod text;
+mod tracedat;
+mod who;
 pub mod xentrace;
 
 pub use error::TraceError;

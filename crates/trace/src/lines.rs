@@ -29,14 +29,6 @@ impl<R: Read> Lines<R> {
         Self { source, buffer: vec![0; CAPACITY].into(), start: 0, end: 0, at_eof: false, skipping: false }
     }
 
-    /// What stands at the front, up to [`CAPACITY`] bytes, without consuming it.
-    pub(crate) fn peek(&mut self) -> io::Result<&[u8]> {
-        while !self.at_eof && self.end - self.start < CAPACITY {
-            self.fill()?;
-        }
-        Ok(&self.buffer[self.start..self.end])
-    }
-
     fn fill(&mut self) -> io::Result<()> {
         if self.start > 0 {
             self.buffer.copy_within(self.start..self.end, 0);
@@ -133,12 +125,5 @@ mod tests {
             assert_eq!(all(&text[..]), [(false, CAPACITY), (true, 3)], "{extra}");
         }
         assert_eq!(all(&vec![b'x'; CAPACITY - 1][..]), [(true, CAPACITY - 1)]);
-    }
-
-    #[test]
-    fn peek_consumes_nothing() {
-        let mut lines = Lines::new(Dribble(b"one\ntwo\n"));
-        assert_eq!(lines.peek().unwrap(), b"one\ntwo\n");
-        assert_eq!(lines.next().unwrap(), Some(Line::Whole(b"one")));
     }
 }

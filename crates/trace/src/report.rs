@@ -11,13 +11,13 @@ use crate::reader::Format;
 pub struct ReadReport {
     /// What the file is.
     pub format: Format,
-    /// Lines read, comments and blanks included.
+    /// Lines read, comments and blanks included; 0 in binary formats.
     pub lines: u64,
     /// Events returned.
     pub events: u64,
     /// Whole events of other kinds, by name. From the 4,096th different name on they count as `(other)`.
     pub unknown: BTreeMap<String, u64>,
-    /// Lines that are no event, no comment and no mark of lost events: damage.
+    /// Lines, or records of binary formats, that are no event, no comment and no mark of lost events: damage.
     pub unparsable: Unparsable,
     /// Events that the recorder says it lost.
     pub lost: Lost,
@@ -26,6 +26,11 @@ pub struct ReadReport {
     /// Switches away from a task that the CPU's switch before did not bring, with no gap marked between them: events
     /// are missing and the recorder does not say so.
     pub unchained: u64,
+    /// The file ends before it should: within a line of a compressed text, within a CPU's pages, within a packet. What
+    /// it holds up to there was returned.
+    pub truncated: bool,
+    /// The trace clock, where the file says it.
+    pub clock: Option<String>,
     /// CPUs that recorded an event, ascending.
     pub cpus: Vec<u32>,
     /// Number of CPUs that the file's header names (`#P:8`, `cpus=8`).
@@ -36,12 +41,13 @@ pub struct ReadReport {
     pub last_ts: Option<Nanos>,
 }
 
-/// Damaged lines.
+/// Damaged lines or records.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Unparsable {
     /// How many.
     pub count: u64,
-    /// Number (from 1) and text (shortened) of the first.
+    /// Of the first: in a text its line (from 1) and what stands there (shortened); in a binary format the byte where it
+    /// stands (in the uncompressed packet or chunk, if it is in one) and what is wrong.
     pub first: Option<(u64, String)>,
 }
 
@@ -95,8 +101,17 @@ impl fmt::Display for ReadReport {
         if self.unchained > 0 {
             write!(f, "\n  switches that do not follow from the one before on their CPU: {}", self.unchained)?;
         }
-        if let Some((line, text)) = &self.unparsable.first {
-            write!(f, "\n  damaged lines: {}, first line {line}: {text:?}", self.unparsable.count)?;
+        match &self.unparsable.first {
+            Some((line, text)) if self.format.is_text() => {
+                write!(f, "\n  damaged lines: {}, first line {line}: {text:?}", self.unparsable.count)?;
+            }
+            Some((byte, what)) => {
+                write!(f, "\n  damaged records: {}, first at byte {byte}: {what}", self.unparsable.count)?;
+            }
+            None => {}
+        }
+        if self.truncated {
+            write!(f, "\n  truncated: the file ends before it should")?;
         }
         Ok(())
     }

@@ -195,8 +195,17 @@ fn gzip_is_read_and_its_damage_is_an_error() {
     let (events, _) = read(Reader::from_read("x.gz", std::io::Cursor::new(gz.clone())).unwrap());
     assert_eq!(events, read_file("tracefs.txt").0);
 
-    let cut = gz[..gz.len() / 2].to_vec();
-    assert!(matches!(Reader::from_read("x.gz", std::io::Cursor::new(cut)), Err(TraceError::Io { .. })));
+    // One that is cut off is read up to there; one that is damaged is an error.
+    let (some, report) = read(Reader::from_read("x.gz", std::io::Cursor::new(gz[..gz.len() / 2].to_vec())).unwrap());
+    assert!(report.truncated && some.len() > 10 && some[..] == events[..some.len()], "{report}");
+    let mut damaged = gz;
+    let middle = damaged.len() / 2;
+    damaged[middle..middle + 40].fill(0xff);
+    let mut reader = match Reader::from_read("x.gz", std::io::Cursor::new(damaged)) {
+        Ok(reader) => reader,
+        Err(e) => return assert!(matches!(e, TraceError::Io { .. })),
+    };
+    assert!(matches!((&mut reader).last(), Some(Err(TraceError::Io { .. }))));
 }
 
 /// A source that fails after its text.
@@ -229,8 +238,6 @@ fn refused(content: &[u8]) -> String {
 
 #[test]
 fn other_files_are_refused_with_what_to_do() {
-    let text = refused(b"\x17\x08\x44tracing6\0");
-    assert!(text.contains("trace-cmd report -t -i dir/it > dir/it.txt"), "{text}");
     let text = refused(b"PERFILE2\x68\0\0");
     assert!(text.contains("perf script --ns -i dir/it > dir/it.txt"), "{text}");
     let text = refused(b"\n# hello\nnot a trace at all\n");
@@ -246,8 +253,6 @@ fn other_files_are_refused_with_what_to_do() {
         b"# tracer: nop\n            bash-5913    [001] d..2. 8768643937883: sched_waking: comm=b pid=2 prio=120\n",
     );
     assert!(text.starts_with("dir/it:2:") && text.contains("trace_clock"), "{text}");
-    let text = refused(&perfetto::Writer::new(Vec::new()).unwrap().finish().unwrap());
-    assert!(text.contains("Perfetto"), "{text}");
     assert!(matches!(open("/nonexistent"), Err(TraceError::Io { .. })));
 }
 

@@ -1,4 +1,4 @@
-//! Writes Perfetto's native protobuf trace, for <https://ui.perfetto.dev> and `trace_processor`.
+//! Perfetto's native protobuf trace: read ([`read`]), and written, for <https://ui.perfetto.dev> and `trace_processor`.
 //!
 //! Scheduler events go into ftrace bundles, as the kernel's own do, so that CPU tracks, thread states and the standard
 //! SQL tables (`sched`, `thread_state`) work. What no kernel event says is drawn by track events: counters
@@ -15,8 +15,12 @@
 //! of them together exceed a limit, or when a CPU's time goes backwards: events of one bundle are in time order. So
 //! memory is bounded at a few MiB, and the same calls always give the same bytes.
 
+mod compact;
 mod encode;
 pub mod proto;
+mod read;
+mod window;
+mod wire;
 
 use std::io::{self, Write};
 
@@ -25,6 +29,8 @@ use rustc_hash::FxHashMap;
 
 use crate::event::{Kind, Nanos, TaskState};
 use crate::sink::{At, SchedSink, Task};
+pub(crate) use read::{Source, is_perfetto};
+
 use encode::{bytes, bytes_head, int, uint, varint_len};
 use proto::{TracePacket, TrackDescriptor};
 

@@ -7,9 +7,11 @@
 mod explain;
 mod header;
 mod payload;
+mod source;
 
 pub(crate) use header::{Header, Style, header};
 pub(crate) use payload::payload;
+pub(crate) use source::{Source, is_silent, shown};
 
 /// What is left of a text that is eaten from its right end.
 #[derive(Clone, Copy)]
