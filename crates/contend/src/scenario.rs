@@ -505,8 +505,8 @@ fn no_recording(e: TraceError, file: &str) -> ScenarioError {
     let TraceError::NotATrace { line, found, .. } = &e else { return e.into() };
     let binary = found.chars().any(|c| c == '\u{fffd}' || (c.is_control() && c != '\t'));
     let found = if binary { "binary data".into() } else { format!("line {line} is {found:?}") };
-    let right = "should be a scenario (.toml), an rt-app file (.json), or a recording: trace.dat, a Perfetto trace, or text of `trace-cmd report`, \
-                 tracefs or `perf script` (.gz too)";
+    let right = "should be a scenario (.toml), an rt-app file (.json), or a recording: trace.dat, a Perfetto trace, or text \
+                 of `trace-cmd report`, tracefs or `perf script` (.gz too)";
     ScenarioError::WrongKind { file: file.into(), found, right: right.into() }
 }
 
