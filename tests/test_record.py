@@ -158,6 +158,27 @@ def test_what_a_killed_recorder_left_is_removed(contend: Contend, tmp_path: Path
     assert f"contend-{process.pid}" in left_over()
     assert contend("record", "--out", "next.rec", "--", "true").returncode == 0
     assert f"contend-{process.pid}" not in left_over()
+    # And what it had begun to write, by the next recording of that name.
+    assert len(list(tmp_path.glob(".c.rec.*"))) == 1
+    assert contend("record", "--out", "c.rec", "--", "true").returncode == 0
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["c.rec", "next.rec"]
+
+
+@with_tracefs
+def test_a_full_disk_leaves_nothing(contend: Contend, tmp_path: Path) -> None:
+    small = tmp_path / "small"
+    small.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", str(small)], check=False)
+    if mounted.returncode:
+        pytest.skip("a small file system cannot be mounted here")
+    try:
+        done = contend(
+            "record", "--out", "small/a.rec", "--", "sh", "-c", "for i in 1 2 3 4 5 6 7 8 9; do /bin/true; done"
+        )
+        assert (done.returncode, left_over(), list(small.iterdir())) == (2, [], [])
+        assert "No space left on device" in done.stderr and done.stderr.count("\n") == 1
+    finally:
+        subprocess.run(["umount", str(small)], check=True)
 
 
 @with_tracefs

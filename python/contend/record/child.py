@@ -90,6 +90,7 @@ class Child:
         self.began = time.monotonic()
         self.ended: float | None = None
         self.told: float | None = None
+        self.left_running = False
         self.fd = os.pidfd_open(self.process.pid)
         self.waiting = select.poll()
         self.waiting.register(self.fd, select.POLLIN)
@@ -123,8 +124,8 @@ class Child:
         return False
 
     def status(self) -> int | None:
-        """Its exit status as a shell says it (128 and the signal's number); None if it still runs."""
-        code = self.process.poll()
+        """Its exit status as a shell says it (128 and the signal's number); None if it was left running."""
+        code = None if self.left_running else self.process.poll()
         return code if code is None or code >= 0 else 128 - code
 
     def close(self) -> None:
@@ -134,5 +135,7 @@ class Child:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(GRACE_S)
         os.close(self.fd)
-        # It may still run: not ours to wait for any more.
-        self.process.returncode = self.process.returncode if self.process.returncode is not None else 0
+        if self.process.returncode is None:
+            # Not ours to wait for any more: Popen would complain that nobody did.
+            self.left_running = True
+            self.process.returncode = 0

@@ -100,6 +100,9 @@ def _show(said: dict[str, Any]) -> None:
         f"{said['path']}: {said['events']:,} events{tasks} in {said['duration_s']:.3f} s on {said['cpus']} CPUs; "
         f"{said['lost']:,} lost."
     )
+    if "recorder_cpu_s" in said and said["duration_s"] >= 1:
+        share = 100 * said["recorder_cpu_s"] / said["duration_s"]
+        click.echo(f"The recorder itself took {share:.1f} % of one CPU.")
     if said["lost"]:
         click.echo("Lost events make a replay wrong: record again with a larger --buffer, or with --no-irq.")
     if said["ended_by"] == "ctrl-c":

@@ -78,8 +78,10 @@ def record(options: Options, progress: Progress) -> dict[str, Any]:
     store.check_target(options.out)
     machine, machine_notes = _machine(options.machine)
     notes: list[str] = []
-    with Signals() as signals, store.Partial(options.out) as partial:
+    with Signals() as signals, store.Partial(options.out) as partial, _system_errors(options.out):
         said = _tracefs_or_perf(options, partial.path, signals, progress, notes)
+        if said.exit_status is None:
+            notes.append("the command did not end and was left running")
         toml = _facts(options, said)
         if said.file.endswith(".dat") and options.compress:
             _gzip(partial.path / said.file)
@@ -89,6 +91,15 @@ def record(options: Options, progress: Progress) -> dict[str, Any]:
         (partial.path / store.FILE).write_text(text, encoding="utf-8")
         partial.keep()
     return {**toml, "path": str(options.out), "notes": notes + machine_notes}
+
+
+@contextlib.contextmanager
+def _system_errors(out: Path) -> Iterator[None]:
+    """A full disk, and whatever else the system refuses."""
+    try:
+        yield
+    except OSError as e:
+        raise ContendError(f"{e.filename or out}: {e.strerror or e}") from e
 
 
 def _tracefs_or_perf(options: Options, directory: Path, signals: Signals, progress: Progress, notes: list[str]) -> Said:

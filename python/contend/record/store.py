@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 import re
@@ -41,9 +42,17 @@ class Partial:
     def __init__(self, out: Path) -> None:
         self.out = out
         try:
-            self.path = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
+            self._remove_stale()
+            self.path = Path(tempfile.mkdtemp(prefix=f".{out.name}.{os.getpid()}.", dir=out.parent))
         except OSError as e:
             raise ContendError(f"{out}: cannot be written: {e.strerror}") from e
+
+    def _remove_stale(self) -> None:
+        """What a recorder that was killed left of the same recording."""
+        for path in self.out.parent.glob(f".{glob.escape(self.out.name)}.*.*"):
+            pid = path.name.removeprefix(f".{self.out.name}.").partition(".")[0]
+            if pid.isdigit() and not Path("/proc", pid).exists():
+                shutil.rmtree(path, ignore_errors=True)
 
     def __enter__(self) -> Partial:
         return self
@@ -63,7 +72,7 @@ class Partial:
             if not self.out.exists():
                 self.path.rename(self.out)
                 return
-            old = Path(tempfile.mkdtemp(prefix=f".{self.out.name}.", dir=self.out.parent))
+            old = Path(tempfile.mkdtemp(prefix=f".{self.out.name}.{os.getpid()}.", dir=self.out.parent))
             try:
                 self.out.rename(old / "old")
                 self.path.rename(self.out)
