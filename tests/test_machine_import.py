@@ -140,6 +140,35 @@ def test_distances_of_hwloc(contend: Contend, tmp_path: Path) -> None:
     assert "h.xml:3: contradictory: distances of 2 nodes in 2 values; the topology has 2 nodes" in done.stderr
 
 
+def test_distances_of_hwloc_1(contend: Contend, tmp_path: Path) -> None:
+    nodes = "".join(
+        f'<object type="NUMANode" os_index="{i}" cpuset="0x{i + 1}">'
+        f'<object type="PU" os_index="{i}" cpuset="0x{i + 1}"/></object>'
+        for i in range(2)
+    )
+    values = "".join(f'<latency value="{v}"/>' for v in ("1.000000", "2.100000", "2.100000", "1.000000"))
+    distances = f'<distances nbobjs="2" relative_depth="1" latency_base="10.000000">{values}</distances>'
+    (tmp_path / "h.xml").write_text(f'<topology><object type="Machine">{distances}{nodes}</object></topology>')
+    done = contend("machine", "import", "--lstopo", "h.xml", "--out", "m.toml")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert made(tmp_path / "m.toml")["slit"] == [[10, 21], [21, 10]]
+
+
+def test_more_distances_than_have_default_costs_are_joined(contend: Contend, tmp_path: Path) -> None:
+    n = 6
+    files = {"cpu/online": f"0-{n - 1}"}
+    for i in range(n):
+        row = " ".join(str(10 if i == j else 10 + 10 * abs(i - j)) for j in range(n))
+        files |= cpu(i, str(i), str(i)) | {f"node/node{i}/cpulist": str(i), f"node/node{i}/distance": row}
+    put(tmp_path / "t", files)
+    done = contend("machine", "import", "--sysfs", "t", "--out", "m.toml")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "more than 4 different distances of nodes have no default costs: close ones are joined" in done.stdout
+    assert len({d for row in made(tmp_path / "m.toml")["slit"] for d in row}) == 5
+    costs = contend("list", "costs", "--machine", "m.toml")
+    assert costs.returncode == 0, costs.stderr
+
+
 LAUGHS = (
     '<!DOCTYPE t [<!ENTITY a "aaaaaaaaaa">'
     + "".join(f'<!ENTITY {x} "{f"&{y};" * 10}">' for x, y in zip("bcdefghijk", "abcdefghij", strict=True))
