@@ -88,6 +88,13 @@ def test_equal_scenarios_run_once(tmp_path: Path) -> None:
     assert found.frame()["virtual_s"].null_count() == 0
 
 
+def test_a_metric_that_no_run_has(contend: Contend, grid: Path) -> None:
+    grid.write_text('metrics = ["rate.nothing", "virtual_s"]\n' + GRID)
+    done = contend("sweep", grid)
+    assert "No run has rate.nothing." in done.stdout
+    assert "What virtual_s hangs on" in done.stdout
+
+
 def test_random_samples(tmp_path: Path) -> None:
     sweep: dict[str, Any] = {
         "scenario": SCENARIO,
@@ -192,6 +199,15 @@ def test_what_goes_wrong_is_a_row(tmp_path: Path) -> None:
     assert "linux-9.99" in errors[1]
     assert "waits" in errors[2]
     assert found.complete
+
+
+def test_files_that_are_wrong_make_no_data_set(tmp_path: Path) -> None:
+    # The scenarios are right, but none can be built: nobody knows before they run.
+    (tmp_path / "no.json").write_text('{ "tasks": { "a": { "loop": 1, "rum": 10 } } }')
+    sweep = {"scenario": str(tmp_path / "no.json"), "grid": {"seed": [1, 2]}}
+    with pytest.raises(package.ScenarioInvalid, match=r"no scenario of this sweep is possible: .*no\.json.*rum"):
+        package.sweep(sweep, out=tmp_path / "s")
+    assert not (tmp_path / "s").exists()
 
 
 def test_one_writer(tmp_path: Path) -> None:
@@ -347,6 +363,13 @@ def cluster(tmp_path: Path) -> Iterator[tuple[str, list[subprocess.Popen[bytes]]
                 env={**env, "TMPDIR": str(home)}, cwd=home, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
             )  # fmt: skip
             processes.append(worker)
+        from distributed import Client
+
+        while not file.exists():
+            assert scheduler.poll() is None
+            time.sleep(0.1)
+        with Client(scheduler_file=str(file), set_as_default=False, timeout=60) as client:  # type: ignore[no-untyped-call]
+            client.wait_for_workers(2, timeout=60)
         yield str(file), processes[1:]
     finally:
         for p in processes:
@@ -359,11 +382,7 @@ def on_cluster(
     tmp_path: Path, cluster: tuple[str, list[subprocess.Popen[bytes]]], number: int, kill_at: int | None
 ) -> tuple[package.Sweep, int]:
     """A sweep of so many scenarios, of which a worker dies after some are done: the sweep, and when that was."""
-    from distributed import Client
-
     address, workers = cluster
-    with Client(scheduler_file=address, set_as_default=False, timeout=60) as client:  # type: ignore[no-untyped-call]
-        client.wait_for_workers(len(workers) or 1, timeout=60)
     (tmp_path / "load.json").write_text(
         '{ "tasks": { "a": { "loop": 300, "run": 900, "sleep": 1000, "instance": 8 } } }'
     )
@@ -411,6 +430,31 @@ def test_a_thousand_on_a_cluster_whose_worker_dies(
     assert 500 <= killed < 1000
     assert found.ran == 1000
     check(tmp_path, found, 1000)
+
+
+def test_workers_of_another_build_are_refused(
+    grid: Path, cluster: tuple[str, list[subprocess.Popen[bytes]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from contend.sweeping import cluster as clusters
+
+    monkeypatch.setattr(clusters, "build", lambda: "0.0.0-other")
+    with pytest.raises(package.ContendError, match=r"found contend .*; should be 0\.0\.0-other, as here"):
+        package.sweep(grid, cluster=cluster[0], out=grid.parent / "c")
+
+
+@pytest.mark.slow
+def test_a_thousand_scenarios_leave_little_beside_simulation(tmp_path: Path) -> None:
+    import resource
+
+    def used() -> float:
+        r = resource.getrusage(resource.RUSAGE_SELF)
+        return r.ru_utime + r.ru_stime
+
+    scenario = {"machine": "2n4c2t", "workload": {"kind": "hackbench", "groups": 2, "loops": 100}}
+    began = used()
+    found = package.sweep({"scenario": scenario, "grid": {"seed": {"from": 1, "to": 1000}}}, out=tmp_path / "s")
+    assert found.about["outcomes"] == {"finished": 1000}
+    assert found.cpu_s > 0.9 * (used() - began)
 
 
 def test_no_cluster(contend: Contend, grid: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -97,7 +97,10 @@ def _skeleton() -> dict[str, Any]:
 
 
 def asked(summary: dict[str, Any], expression: str) -> Quantity:
-    """An expression of the user's."""
+    """An expression of the user's; one of `quantities` by its name."""
+    known = next((q for q in quantities(summary) if q.name == expression), None)
+    if known is not None:
+        return known
     head = expression.partition(".")[0]
     unit = "us" if head in ("latency", "wakeup_latency_us") else "/s" if head == "rate" else ""
     unit = unit or ("s" if expression.endswith("_s") else "%" if expression.endswith("_pct") else "count")

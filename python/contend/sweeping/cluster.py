@@ -11,6 +11,7 @@ import itertools
 import logging
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import CancelledError
 from pathlib import Path
@@ -27,6 +28,7 @@ except ImportError as e:
     raise ContendError("--cluster needs Dask: pip install 'contend[cluster]'") from e
 
 CONNECT_S = 10
+LOOK_S = 0.02
 AHEAD = 1000
 """Tasks that the scheduler is given before the first ends: enough that clusters that grow by need do."""
 
@@ -99,7 +101,8 @@ def run_all(
     Raises ContendError if the cluster refuses or goes away, and KeyboardInterrupt; then running tasks are cancelled.
     """
     # What goes wrong is said once, by us.
-    logging.getLogger("distributed").setLevel(logging.CRITICAL)
+    for name in ("distributed", "distributed.client", "distributed.core", "distributed.comm"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     with connect(address) as client:
         _check_workers(client)
         name = f"contend-inputs-{client.id}"
@@ -128,9 +131,13 @@ def _feed(
 
     try:
         submit(AHEAD)
-        for future in completed:
-            done(_row(future, pending.pop(future)))
+        while pending:
             tick()
+            if not completed.has_ready():  # type: ignore[no-untyped-call]
+                time.sleep(LOOK_S)
+                continue
+            future = next(completed)
+            done(_row(future, pending.pop(future)))
             submit(1)
     except BaseException:
         client.cancel(list(pending))

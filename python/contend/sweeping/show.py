@@ -34,6 +34,9 @@ def swept(s: Sweep, out: Console) -> None:
     for row in wrong.unique("error", keep="first", maintain_order=True).head(3).iter_rows(named=True):
         at = _point({a["key"]: row[a["key"]] for a in about["axes"]})
         out.print(escape(f"  {row['outcome']} at {at}: {row['error']}"))
+    none = [m["name"] for m in about["metrics"] if s.table[m["name"]].null_count() == s.table.height]
+    if none and s.table.height:
+        out.print(escape(f"No run has {', '.join(none)}."))
     metric = metric_of(s.table, about)
     if metric is None:
         out.print("No metric differs between the points.")

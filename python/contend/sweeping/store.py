@@ -107,6 +107,10 @@ class Store:
             return
         self.known[row.key] = row.outcome
         self._rows.append(row)
+        self.tick()
+
+    def tick(self) -> None:
+        """Write what has waited long enough."""
         if len(self._rows) >= FLUSH_ROWS or time.monotonic() - self._flushed > FLUSH_S:
             self.flush()
 

@@ -124,6 +124,7 @@ def sweep(
                 errors[row.key] = row
 
         def tick() -> None:
+            store.tick()
             if progress:
                 progress(ran, len(todo), "scenarios")
 
