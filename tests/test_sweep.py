@@ -16,7 +16,7 @@ from typing import Any
 import contend as package
 import polars as pl
 import pytest
-from conftest import Contend
+from conftest import ROOT, Contend
 from contend.sweeping import spec as specs
 from contend.sweeping import store as stores
 from contend.sweeping.effects import effects, levels
@@ -74,6 +74,13 @@ def test_what_is_there_is_not_run_again(contend: Contend, grid: Path) -> None:
     assert more["effects"]["keys"][0]["key"] == "machine"
     said = contend("sweep", grid, "--dry-run").stdout
     assert "32 points, 32 different scenarios: 32 are there, 0 to run" in said
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "scenarios").glob("sweep-*.toml")), ids=lambda f: f.stem)
+def test_shipped_sweeps_are_right(contend: Contend, file: Path) -> None:
+    listed = json.loads(contend("sweep", file, "--dry-run", "--json").stdout)["points"]
+    assert len(listed) > 100
+    assert all(p["error"] is None and not p["there"] for p in listed)
 
 
 def test_equal_scenarios_run_once(tmp_path: Path) -> None:
