@@ -11,8 +11,8 @@ from conftest import ROOT, Contend
 
 WORKLOAD = '[workload]\nkind = "hackbench"\n'
 KINDS = (
-    "should be a scenario (.toml), an rt-app file (.json), or a recording as text of `trace-cmd report`, tracefs or "
-    "`perf script` (.gz too)"
+    "should be a scenario (.toml), an rt-app file (.json), or a recording: trace.dat, a Perfetto trace, or text of "
+    "`trace-cmd report`, tracefs or `perf script` (.gz too)"
 )
 
 SCENARIOS = [

@@ -38,6 +38,9 @@ use proto::{TracePacket, TrackDescriptor};
 const BUNDLE_BYTES: usize = 32 << 10;
 /// All CPUs' buffers are written when they hold this much together.
 const PENDING_BYTES_MAX: usize = 4 << 20;
+/// All CPUs' buffers are written after this many events: so a reader who puts events of different bundles into order need
+/// not look further ahead than twice that.
+const PENDING_EVENTS_MAX: usize = 64 << 10;
 /// Packets are passed on in pieces of this size.
 const OUT_BYTES: usize = 256 << 10;
 /// Processes and threads named in one packet.
@@ -74,6 +77,8 @@ pub struct Writer<W: Write> {
     cpus: Vec<Bundle>,
     /// Bytes in `cpus`.
     pending: usize,
+    /// Events since all of them were written.
+    recent: usize,
     tree: proto::ProcessTree,
     tracks: u64,
     names: FxHashMap<Box<str>, u64>,
@@ -100,6 +105,7 @@ impl<W: Write> Writer<W> {
             ready: Vec::with_capacity(OUT_BYTES + BUNDLE_BYTES + 4096),
             cpus: Vec::new(),
             pending: 0,
+            recent: 0,
             tree: proto::ProcessTree::default(),
             tracks: 0,
             names: FxHashMap::default(),
@@ -317,10 +323,11 @@ impl<W: Write> Writer<W> {
         bytes(out, field, &self.inner);
         let after = out.len();
         self.pending += after - before;
-        if after >= BUNDLE_BYTES {
-            self.flush(cpu)
-        } else if self.pending >= PENDING_BYTES_MAX {
+        self.recent += 1;
+        if self.pending >= PENDING_BYTES_MAX || self.recent >= PENDING_EVENTS_MAX {
             self.flush_all()
+        } else if after >= BUNDLE_BYTES {
+            self.flush(cpu)
         } else {
             Ok(())
         }
@@ -348,6 +355,7 @@ impl<W: Write> Writer<W> {
     }
 
     fn flush_all(&mut self) -> io::Result<()> {
+        self.recent = 0;
         self.flush_tree()?;
         (0..self.cpus.len()).try_for_each(|cpu| self.flush(cpu))
     }
