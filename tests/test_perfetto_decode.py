@@ -8,6 +8,7 @@ CONTEND_PFTRACE to one or more paths (separated by os.pathsep).
 import os
 import shutil
 import subprocess
+import zlib
 from collections import defaultdict
 from pathlib import Path
 
@@ -20,6 +21,9 @@ EXAMPLE_TIMEOUT_S = 600
 
 BOOTTIME = 6
 SEQ_CLEARED, SEQ_NEEDED = 1, 2
+SCHED = {f"sched_{e}" for e in ("switch", "waking", "wakeup", "wakeup_new", "migrate_task")} | {
+    f"sched_process_{e}" for e in ("fork", "exec", "exit")
+}
 
 
 def decode(path):
@@ -157,7 +161,27 @@ def test_sample_events_field_by_field(sample):
     }
     assert events["sched_process_exec"][0][3] == {"filename": "/usr/bin/make", "pid": 200, "old_pid": 200}
     assert events["sched_process_exit"][0][3] == {"comm": "make", "pid": 200, "prio": 120}
-    assert len(events) == 8
+    for number, (name, content) in enumerate([
+        ("irq_handler_entry", {"irq": 36}), ("irq_handler_exit", {"irq": 36}),
+        ("softirq_entry", {"vec": 1}), ("softirq_exit", {"vec": 1}),
+        ("hrtimer_expire_entry", {}), ("hrtimer_expire_exit", {}),
+        ("timer_expire_entry", {}), ("timer_expire_exit", {}),
+        ("sys_enter", {"id": 202}), ("sys_exit", {"id": 202}),
+    ]):
+        assert events[name] == [((70 + number) * 1000, 0, 0, content)]
+    generic = {
+        fields["event_name"]: {field.name: field.uint_value for field in fields["field"]}
+        for *_, fields in events["generic"]
+    }
+    assert generic == {
+        "contention_begin": {"lock_addr": 0xFFFF_8000_0000_0040, "flags": 1},
+        "contention_end": {"lock_addr": 0xFFFF_8000_0000_0040, "ret": 0},
+        "kvm_entry": {"vcpu_id": 1},
+        "kvm_exit": {"vcpu_id": 1, "exit_reason": 12},
+    }
+    assert len(events) == 19
+    flags = {e.common_flags for _, name, e, _ in ftrace_events(decode(sample)) if name not in SCHED}
+    assert flags == {0x08}
 
 
 def test_sample_processes_and_threads(sample):
@@ -184,6 +208,38 @@ def test_sample_counters_and_slices(sample):
     assert values == [(0, 0), (3_000, 1), (14_000, 2), (15_000, 3), (41_000, 2), (61_000, 0)]
     (thread,) = [t.thread for t in tracks.values() if t.HasField("thread")]
     assert (thread.pid, thread.tid, thread.thread_name) == (100, 102, "vm0: vcpu2")
+
+
+def test_compact_bundles_of_perfetto_are_read(tmp_path):
+    """Compact scheduling, which Perfetto records by default and we only read, written by Perfetto's own schema."""
+    if not shutil.which("cargo"):
+        pytest.skip("cargo is needed to build the example")
+    trace = pb.Trace()
+    bundle = trace.packet.add().ftrace_events
+    bundle.cpu, bundle.lost_events, bundle.ftrace_clock = 3, True, pb.FTRACE_CLOCK_MONO_RAW
+    compact = bundle.compact_sched
+    compact.intern_table.extend(["swapper/3", "make"])
+    compact.switch_timestamp.extend([1_000_000_000, 500])
+    compact.switch_prev_state.extend([0, 1])
+    compact.switch_next_pid.extend([10, 0])
+    compact.switch_next_prio.extend([120, 120])
+    compact.switch_next_comm_index.extend([1, 0])
+    compact.waking_timestamp.extend([999_999_000])
+    compact.waking_pid.extend([10])
+    compact.waking_target_cpu.extend([3])
+    compact.waking_prio.extend([120])
+    compact.waking_comm_index.extend([1])
+    compact.waking_common_flags.extend([0x08])
+    inner = trace.SerializeToString()
+    outer = pb.Trace()
+    outer.packet.add().system_info.num_cpus = 4
+    outer.packet.add().compressed_packets = zlib.compress(inner)
+    path = tmp_path / "compact.pftrace"
+    path.write_bytes(outer.SerializeToString())
+    command = ["cargo", "run", "--quiet", "-p", "contend-trace", "--example", "convert", "--", str(path)]
+    out = subprocess.run(command, cwd=ROOT, check=True, timeout=EXAMPLE_TIMEOUT_S, capture_output=True, text=True).stdout
+    assert "Perfetto trace: 3 events on 1 CPUs over 0.000001500 s" in out
+    assert "CPUs of the machine: 4" in out and "lost: 0 events in 1 gaps" in out and "damaged" not in out
 
 
 def given_traces():

@@ -38,6 +38,62 @@ fn read_text(bencher: Bencher, name: &str) {
     });
 }
 
+/// Events of a real recording, again and again, each time later.
+fn events_repeated() -> Vec<Event> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/trace-cmd-v6.dat.gz");
+    let sample: Vec<_> = contend_trace::open(path).expect("a sample").map(|e| e.expect("an event")).collect();
+    let span = sample.last().map_or(0, |last| last.ts) + 1;
+    let again = |round: u64| sample.iter().map(move |event| Event { ts: event.ts + round * span, ..event.clone() });
+    (0..LINES as u64 / sample.len() as u64).flat_map(again).collect()
+}
+
+/// A real trace.dat whose pages are given again and again: where and how long they are stands at the end of the header.
+fn trace_dat() -> Vec<u8> {
+    const PAGE: usize = 4096;
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/trace-cmd-v6.dat.gz");
+    let mut sample = Vec::new();
+    flate2::read::GzDecoder::new(File::open(path).expect("a sample")).read_to_end(&mut sample).expect("a sample");
+    let table = memchr::memmem::find(&sample, b"flyrecord\0").expect("a table") + 10;
+    let word = |at: usize| u64::from_le_bytes(sample[at..at + 8].try_into().unwrap()) as usize;
+    let cpus = (0..4).map(|cpu| (word(table + 16 * cpu), word(table + 16 * cpu + 8))).collect::<Vec<_>>();
+    let mut file = sample[..table].to_vec();
+    let mut at = (table + 64).next_multiple_of(PAGE);
+    let start = at;
+    let rounds = 200;
+    for (_, size) in &cpus {
+        file.extend((at as u64).to_le_bytes());
+        file.extend(((size * rounds) as u64).to_le_bytes());
+        at += size * rounds;
+    }
+    file.resize(start, 0);
+    cpus.iter().for_each(|(from, size)| file.extend(sample[*from..from + size].repeat(rounds)));
+    file
+}
+
+/// From a file, as most are read.
+fn read_file(bencher: Bencher, name: &str, content: &[u8]) {
+    let path = std::env::temp_dir().join(format!("contend-bench-{}-{name}", std::process::id()));
+    std::fs::write(&path, content).expect("a temporary file");
+    let events = contend_trace::open(&path).expect("a trace").count();
+    bencher.counter(ItemsCount::new(events)).counter(BytesCount::new(content.len())).bench(|| {
+        let reader = contend_trace::open(&path).expect("a trace");
+        reader.map(|event| event.expect("an event").ts).fold(0, u64::max)
+    });
+    std::fs::remove_file(&path).expect("the temporary file");
+}
+
+#[divan::bench(sample_count = 20)]
+fn read_trace_dat(bencher: Bencher) {
+    read_file(bencher, "trace.dat", &trace_dat());
+}
+
+#[divan::bench(sample_count = 20)]
+fn read_perfetto(bencher: Bencher) {
+    let mut out = perfetto::Writer::new(Vec::new()).unwrap();
+    events_repeated().iter().for_each(|event| out.event(event).unwrap());
+    read_file(bencher, "trace.pftrace", &out.finish().unwrap());
+}
+
 #[divan::bench(sample_count = 20)]
 fn write_perfetto(bencher: Bencher) {
     let events = read(text("trace-cmd-kernel.txt"));

@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io;
 
 use contend_trace::perfetto::{Unit, Writer};
-use contend_trace::{At, Context, SchedSink, Task, TaskState};
+use contend_trace::{At, Context, Kind, SchedSink, Task, TaskState};
 
 const US: u64 = 1_000;
 const IDLE_0: Task<'_> = Task { pid: 0, comm: "swapper/0", prio: 120 };
@@ -62,6 +62,25 @@ fn main() -> io::Result<()> {
     w.switch(at(60, 1, VCPU_2), VCPU_2, TaskState::UNINTERRUPTIBLE, IDLE_1)?;
     w.switch(at(61, 0, VCPU_1), VCPU_1, TaskState::SLEEPING, IDLE_0)?;
     w.counter(running, 61 * US, 0)?;
+    let explaining = [
+        Kind::Irq { irq: 36, entry: true },
+        Kind::Irq { irq: 36, entry: false },
+        Kind::Softirq { vec: 1, entry: true },
+        Kind::Softirq { vec: 1, entry: false },
+        Kind::Timer { hrtimer: true, entry: true },
+        Kind::Timer { hrtimer: true, entry: false },
+        Kind::Timer { hrtimer: false, entry: true },
+        Kind::Timer { hrtimer: false, entry: false },
+        Kind::Syscall { nr: 202, entry: true },
+        Kind::Syscall { nr: 202, entry: false },
+        Kind::ContentionBegin { lock: 0xffff_8000_0000_0040, flags: 1 },
+        Kind::ContentionEnd { lock: 0xffff_8000_0000_0040, ret: 0 },
+        Kind::KvmEntry { vcpu: 1 },
+        Kind::KvmExit { vcpu: 1, reason: 12 },
+    ];
+    for (kind, us) in explaining.iter().zip(70..) {
+        w.explain(At { context: Context::Hardirq, ..at(us, 0, IDLE_0) }, kind)?;
+    }
     w.finish()?;
     Ok(())
 }

@@ -221,7 +221,8 @@ fn states_are_those_of_the_kernel_that_recorded() {
 
 #[test]
 fn explaining_events_are_read() {
-    let cases: [(&str, &[(&str, usize, usize, bool)], Vec<u8>, Kind); 8] = [
+    type Fields = &'static [(&'static str, usize, usize, bool)];
+    let cases: [(&str, Fields, Vec<u8>, Kind); 8] = [
         ("irq_handler_exit", &[("int irq", 8, 4, true)], PC.u32(36), Kind::Irq { irq: 36, entry: false }),
         ("softirq_entry", &[("unsigned int vec", 8, 4, false)], PC.u32(9), Kind::Softirq { vec: 9, entry: true }),
         (
@@ -310,10 +311,10 @@ fn times_of_counted_cycles_become_ns() {
     // Multiplier 2, shift 1 (so 1 ns a cycle), offset 1000; and 5 ns later by the offset of the recording.
     let tsc = [PC.u32(2), PC.u32(1), PC.word(1000, 8)].concat();
     let options: [(u16, &[u8]); 3] = [(4, b"[x86-tsc]\0"), (14, &tsc), (7, b"5\0")];
-    let (events, _) = read(PC.file(&formats(), &options, "", &[page.clone()]));
+    let (events, _) = read(PC.file(&formats(), &options, "", std::slice::from_ref(&page)));
     assert_eq!(events[0].ts, 2005);
     for clock in [&b"[x86-tsc]\0"[..], b"[counter]\0", b"[uptime]\0"] {
-        let file = PC.file(&formats(), &[(4, clock)], "", &[page.clone()]);
+        let file = PC.file(&formats(), &[(4, clock)], "", std::slice::from_ref(&page));
         let error = Reader::from_read("dir/it", Cursor::new(file)).unwrap_err().to_string();
         assert!(error.starts_with("dir/it: found the clock") && error.contains("counts ns"), "{error}");
     }

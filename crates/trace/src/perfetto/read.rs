@@ -102,7 +102,10 @@ impl Source {
 
     fn read_packet(&mut self, tally: &mut Tally, names: &mut Interner) -> io::Result<()> {
         let at = self.position;
-        let Some(tag) = self.varint(tally)? else { return Ok(self.at_end = true) };
+        let Some(tag) = self.varint(tally)? else {
+            self.at_end = true;
+            return Ok(());
+        };
         let len = match tag & 7 {
             0 => self.varint(tally)?.map(|_| 0),
             1 => Some(8),
@@ -113,11 +116,15 @@ impl Source {
                 None
             }
         };
-        let Some(len) = len else { return Ok(self.at_end = true) };
+        let Some(len) = len else {
+            self.at_end = true;
+            return Ok(());
+        };
         if len > PACKET_BYTES_MAX {
             tally.damaged(at, || format!("a packet of {len} bytes"));
             let skipped = io::copy(&mut (&mut self.stream).take(len), &mut io::sink())?;
-            return Ok(self.advance(skipped, len, tally));
+            self.advance(skipped, len, tally);
+            return Ok(());
         }
         let mut packet = std::mem::take(&mut self.packet);
         packet.clear();

@@ -106,7 +106,7 @@ impl Time {
     fn ns(self, ts: u64) -> u64 {
         let ts = match self.tsc {
             Some((multiplier, shift, offset)) => {
-                let scaled = u128::from(ts) * u128::from(multiplier) >> shift.min(127);
+                let scaled = (u128::from(ts) * u128::from(multiplier)) >> shift.min(127);
                 (scaled as u64).wrapping_sub(offset)
             }
             None => ts,

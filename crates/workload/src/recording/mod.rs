@@ -35,10 +35,10 @@ use crate::spec::TASKS_MAX;
 use crate::spec::keys::spec;
 
 spec! {
-    /// A recording of a real kernel (ftrace or perf text), replayed task by task (docs/recordings.md). Ends with the
+    /// A recording of a real kernel (trace.dat, Perfetto or text), replayed task by task (docs/recordings.md). Ends with the
     /// recording's tasks.
     pub struct RecordingSpec = "recording" {
-        /// The file, relative to the scenario: text, plain or gzip-compressed.
+        /// The file, relative to the scenario; may be gzip-compressed.
         file: String [()] = String::new(), "path";
         /// How many times side by side. Default: as recorded.
         copies: u64 [1..=100_000] = 1, "copies";
