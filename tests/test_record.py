@@ -14,7 +14,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from conftest import Contend
+from conftest import ROOT, Contend
 from contend import ContendError
 from contend.record import events, kernel, pages, store
 
@@ -90,6 +90,23 @@ def test_it_is_a_scenario_with_its_machine(contend: Contend, tmp_path: Path) -> 
     assert costs.returncode == 0, costs.stderr
     machine = tomllib.loads((tmp_path / "a.rec/machine.toml").read_text())
     assert machine["name"].endswith("-default-costs")
+    run = contend("run", "a.rec", "--out", "result", "--json")
+    assert run.returncode == 0, run.stderr
+    summary = json.loads(run.stdout)
+    said = recording(tmp_path / "a.rec")
+    assert (summary["machine"], summary["policy"]) == (machine["name"], said["policy"])
+    # The result has all that it was made from.
+    shutil.rmtree(tmp_path / "a.rec")
+    again = json.loads(contend("run", "result", "--json").stdout)
+    assert again["trace_hash"] == summary["trace_hash"]
+
+
+@pytest.mark.parametrize("name", ["dbench", "hackbench", "make", "pgbench", "sysbench"])
+@pytest.mark.parametrize("which", ["a", "b"])
+def test_the_shipped_recordings_run(contend: Contend, name: str, which: str) -> None:
+    path = ROOT / f"recordings/{name}-{which}.rec"
+    run = contend("run", path, "--json")
+    assert (run.returncode, json.loads(run.stdout)["outcome"]) == (0, "finished"), run.stderr
 
 
 @with_tracefs
@@ -173,7 +190,13 @@ def test_a_full_disk_leaves_nothing(contend: Contend, tmp_path: Path) -> None:
         pytest.skip("a small file system cannot be mounted here")
     try:
         done = contend(
-            "record", "--out", "small/a.rec", "--", "sh", "-c", "for i in 1 2 3 4 5 6 7 8 9; do /bin/true; done"
+            "record",
+            "--out",
+            "small/a.rec",
+            "--",
+            "sh",
+            "-c",
+            "i=0; while [ $i -lt 300 ]; do /bin/true; i=$((i + 1)); done",
         )
         assert (done.returncode, left_over(), list(small.iterdir())) == (2, [], [])
         assert "No space left on device" in done.stderr and done.stderr.count("\n") == 1
