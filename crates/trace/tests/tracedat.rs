@@ -308,11 +308,11 @@ fn a_cut_file_is_read_as_far_as_it_goes() {
 #[test]
 fn times_of_counted_cycles_become_ns() {
     let page = PC.page(3000, None, &[PC.record(0, &waking(PC, 0, 7, 1))]);
-    // Multiplier 2, shift 1 (so 1 ns a cycle), offset 1000; and 5 ns later by the offset of the recording.
-    let tsc = [PC.u32(2), PC.u32(1), PC.word(1000, 8)].concat();
+    // Multiplier 3, shift 1 (so 1.5 ns a cycle), an offset that is not used; and 5 ns later by that of the recording.
+    let tsc = [PC.u32(3), PC.u32(1), PC.word(1000, 8)].concat();
     let options: [(u16, &[u8]); 3] = [(4, b"[x86-tsc]\0"), (14, &tsc), (7, b"5\0")];
     let (events, _) = read(PC.file(&formats(), &options, "", std::slice::from_ref(&page)));
-    assert_eq!(events[0].ts, 2005);
+    assert_eq!(events[0].ts, 4505);
     for clock in [&b"[x86-tsc]\0"[..], b"[counter]\0", b"[uptime]\0"] {
         let file = PC.file(&formats(), &[(4, clock)], "", std::slice::from_ref(&page));
         let error = Reader::from_read("dir/it", Cursor::new(file)).unwrap_err().to_string();

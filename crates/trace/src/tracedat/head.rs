@@ -55,8 +55,8 @@ pub(super) struct Head {
     pub cpus: Option<u32>,
     /// Added to every time.
     pub offset_ns: i64,
-    /// For clocks that count cycles: multiplier, shift, offset.
-    pub tsc: Option<(u32, u32, u64)>,
+    /// For clocks that count cycles: multiplier and shift. (The offset beside them, `trace-cmd report` leaves out too.)
+    pub tsc: Option<(u32, u32)>,
 }
 
 impl Head {
@@ -270,7 +270,7 @@ impl Head {
             }
             option::TSC_TO_NS if data.len() >= 16 => {
                 let word = |from: usize, to: usize| self.order.uint(&data[from..to]);
-                self.tsc = Some((word(0, 4) as u32, word(4, 8) as u32, word(8, 16)));
+                self.tsc = Some((word(0, 4) as u32, word(4, 8) as u32));
             }
             _ => {}
         }

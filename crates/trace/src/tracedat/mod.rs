@@ -97,7 +97,7 @@ struct Plans {
 /// From the clock's time to ns.
 #[derive(Clone, Copy)]
 struct Time {
-    tsc: Option<(u32, u32, u64)>,
+    tsc: Option<(u32, u32)>,
     offset_ns: i64,
 }
 
@@ -105,10 +105,7 @@ impl Time {
     #[inline]
     fn ns(self, ts: u64) -> u64 {
         let ts = match self.tsc {
-            Some((multiplier, shift, offset)) => {
-                let scaled = (u128::from(ts) * u128::from(multiplier)) >> shift.min(127);
-                (scaled as u64).wrapping_sub(offset)
-            }
+            Some((multiplier, shift)) => ((u128::from(ts) * u128::from(multiplier)) >> shift.min(127)) as u64,
             None => ts,
         };
         ts.wrapping_add_signed(self.offset_ns)
