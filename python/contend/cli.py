@@ -22,6 +22,7 @@ from contend.comparing import command as compare_command
 from contend.importing import machine as machine_commands
 from contend.progress import RunProgress
 from contend.record.command import command as record_command
+from contend.report import command as report_command
 from contend.study import command as study_command
 from contend.study.command import Interrupted
 from contend.sweeping import command as sweep_command
@@ -247,6 +248,7 @@ cli.add_command(compare_command.compare)
 cli.add_command(sweep_command.sweep)
 cli.add_command(study_command.reproduce)
 cli.add_command(study_command.fit)
+cli.add_command(report_command.report)
 cli.add_command(probing.command)
 cli.add_command(record_command)
 cli.add_command(machine_commands)

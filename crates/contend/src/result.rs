@@ -5,6 +5,7 @@
 //! scenario gives the same bytes everywhere.
 
 mod guest;
+mod timeline;
 mod xen;
 
 use std::collections::BTreeMap;
@@ -393,6 +394,7 @@ pub const TABLES: &[&str] = &[
     "guest_tasks",
     "guest_locks",
     "xen_vcpus",
+    "timeline",
 ];
 
 fn tables(plan: &Plan, r: &RunResult, reported: &MetricStore) -> Vec<(&'static str, Vec<u8>)> {
@@ -409,6 +411,7 @@ fn tables(plan: &Plan, r: &RunResult, reported: &MetricStore) -> Vec<(&'static s
         guest::tasks(r),
         guest::locks(r),
         xen::vcpus(r),
+        timeline::table(r),
     ];
     std::iter::zip(TABLES.iter().copied(), all.map(Table::into_ipc)).collect()
 }

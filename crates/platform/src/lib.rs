@@ -406,6 +406,11 @@ pub trait SchedPlatform: Platform {
     fn wakeup_latency(&self, ns: Nanos) {
         let _ = ns;
     }
+    /// `cpu`'s run queue has `n` runnable tasks from now on, the running one included. For statistics.
+    #[inline]
+    fn queue_length(&self, cpu: CpuId, n: u32) {
+        let _ = (cpu, n);
+    }
     /// A trace hook.
     #[inline]
     fn trace(&self, event: SchedEvent) {

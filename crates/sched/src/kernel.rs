@@ -271,6 +271,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             }
             rd.nr_running
         });
+        p.queue_length(held.0, nr_running);
         let t = self.task(task);
         p.store(&t.on_rq, 1, Release);
         if nr_running == 2 && p.load(&self.overloaded, Relaxed) == 0 {
@@ -284,7 +285,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         let now = p.now();
         let pelt = self.pelt;
         p.store(&self.task(task).on_rq, 2, Release);
-        self.with_task(p, held, task, |rd, e| {
+        let nr_running = self.with_task(p, held, task, |rd, e| {
             if pelt {
                 rd.update_averages(now);
                 e.load.update(now, self.policy.weight(&e.pol));
@@ -299,7 +300,9 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             rd.nr_queued -= 1;
             rd.weight -= self.policy.weight(&e.pol);
             e.stats.nr_migrations += 1;
+            rd.nr_running
         });
+        p.queue_length(held.0, nr_running);
     }
 
     /// Ask `cpu` to reschedule: set its flag and, unless it watches the flag, interrupt it.
@@ -545,7 +548,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         p.charge(Work::Dequeue, u64::from(put == Put::Sleep || put == Put::Exit));
         let now = p.now();
         let pelt = self.pelt;
-        let stays = self.with_task(p, held, task, |rd, e| {
+        let (stays, nr_running) = self.with_task(p, held, task, |rd, e| {
             if pelt {
                 rd.update_averages(now);
                 e.util.update(now, 1024);
@@ -566,7 +569,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
                     } else {
                         e.stats.preempted += 1;
                     }
-                    return true;
+                    return (true, rd.nr_running);
                 }
                 Put::Exit if pelt => {
                     rd.load.sub(e.load.get());
@@ -583,8 +586,9 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
                 e.queued_on = None;
                 rd.nr_queued -= 1;
             }
-            delayed
+            (delayed, rd.nr_running)
         });
+        p.queue_length(held.0, nr_running);
         if !stays {
             wake_protocol::leave_queue(p, t.words());
         }

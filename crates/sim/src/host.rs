@@ -2,7 +2,7 @@
 //!
 //! Nothing is shared between simulations; run as many side by side as there are threads.
 
-use crate::engine::{Engine, EngineCounts, Observed, Stacks};
+use crate::engine::{Engine, EngineCounts, Observed, Stacks, Timeline};
 use crate::guest::{self, Boot, GuestReport, Guests, RunningGuest};
 use crate::kvm::{Hypervisor, Kvm};
 use crate::os::{MetricStore, Os, TaskReport};
@@ -123,6 +123,8 @@ pub struct RunResult {
     pub virtual_ns: Time,
     /// CPUs, by number.
     pub cpus: Vec<CpuReport>,
+    /// The CPUs' ledgers over time.
+    pub timeline: Timeline,
     /// Tasks, in order of creation.
     pub tasks: Vec<TaskReport>,
     /// Run-queue locks, then the objects' locks.
@@ -427,7 +429,7 @@ impl<L: Policy> Host<L> {
     }
 
     fn result(&self, outcome: Outcome, end: Time) -> RunResult {
-        let ledgers = self.engine.close_ledger(end);
+        let (ledgers, timeline) = self.engine.close_ledger(end);
         let guests: Vec<GuestReport> = self.guests.iter().map(|g| g.report(end)).collect();
         let of_guests = guests.iter().flat_map(|g| &g.vcpus).flat_map(|v| &v.ledger).sum::<Nanos>();
         let of_cpus = ledgers.iter().flat_map(|l| GUEST_MODE.map(|a| l[a as usize])).sum::<Nanos>();
@@ -453,6 +455,7 @@ impl<L: Policy> Host<L> {
             outcome,
             virtual_ns: end,
             cpus,
+            timeline: Timeline { has_queues: true, ..timeline },
             tasks: self.os.reports(&self.kernel, end),
             locks,
             observed: self.engine.observed.borrow().clone(),

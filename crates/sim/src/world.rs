@@ -407,6 +407,10 @@ impl SchedPlatform for Sim {
         self.engine.observed.borrow_mut().wakeup_latency.saturating_record(ns);
     }
     #[inline]
+    fn queue_length(&self, cpu: CpuId, n: u32) {
+        self.engine.queue_length(cpu, n);
+    }
+    #[inline]
     fn trace(&self, event: SchedEvent) {
         if let Some(kvm) = &self.kvm {
             kvm.sched_event(self, event);

@@ -1,6 +1,7 @@
-//! The ledger: every ns of every CPU is booked to one account.
+//! The ledger: every ns of every CPU is booked to one account, in all and over time.
 
 use super::Engine;
+use super::timeline::{Interval, Timeline, differences};
 use contend_platform::{Account, CpuId, Nanos, Time};
 
 impl Engine {
@@ -19,32 +20,59 @@ impl Engine {
     #[inline]
     fn book(&self, cpu: CpuId, account: Account, until: Time) {
         let c = self.cpu(cpu);
+        if c.notes.crosses(until) {
+            self.cross(cpu, account, until);
+        }
         let since = c.since.replace(until);
         let booked = &c.ledger[account as usize];
         booked.set(booked.get() + until - since);
     }
 
-    /// Book every CPU up to `end` and return the accounts, CPU by CPU. The sum is exactly CPUs x `end`.
+    /// The stretch about to be booked spans borders of intervals.
+    #[cold]
+    #[inline(never)]
+    fn cross(&self, cpu: CpuId, account: Account, until: Time) {
+        let c = self.cpu(cpu);
+        c.notes.cross(&c.ledger, account as usize, 1, c.since.get(), until);
+    }
+
+    /// `cpu` has `n` runnable tasks from now on. Booked at the time of the last event, which never goes back and is at most
+    /// what may be owed before the caller's: CPUs look at each other's queues.
+    #[inline]
+    pub fn queue_length(&self, cpu: CpuId, n: u32) {
+        self.queue_lengths[cpu.index()].set(n, self.now.get());
+    }
+
+    /// Book every CPU up to `end` and return the accounts, CPU by CPU, and the same over time. The sum of each is exactly CPUs x `end`.
     ///
     /// A CPU that was cut off inside a stretch that ends later is booked to `end` only.
-    pub fn close_ledger(&self, end: Time) -> Vec<[Nanos; Account::COUNT]> {
-        let mut all = Vec::with_capacity(self.cpus.len());
+    pub fn close_ledger(&self, end: Time) -> (Vec<[Nanos; Account::COUNT]>, Timeline) {
         for (i, c) in self.cpus.iter().enumerate() {
             let cpu = CpuId(i as u16);
-            let mut l: [Nanos; Account::COUNT];
             if c.since.get() <= end {
                 self.book(cpu, c.account.get(), end);
-                l = std::array::from_fn(|i| c.ledger[i].get());
-            } else {
-                // Debt booked past the end (at most DEBT_MAX) by an account change: take it back from that account.
-                let over = c.since.replace(end) - end;
-                l = std::array::from_fn(|i| c.ledger[i].get());
-                take_back(&mut l, c.account.get() as usize, over);
             }
-            assert_eq!(l.iter().sum::<Nanos>(), end, "{cpu:?}: the ledger does not add up");
-            all.push(l);
         }
-        all
+        let runnable: Vec<Nanos> = self.queue_lengths.iter().map(|q| q.close(end)).collect();
+        let widths =
+            self.cpus.iter().map(|c| c.notes.width()).chain(self.queue_lengths.iter().map(|q| q.notes.width()));
+        let mut timeline = Timeline { width: widths.max().unwrap_or(1), ..Timeline::default() };
+        let mut all = Vec::with_capacity(self.cpus.len());
+        for (i, c) in self.cpus.iter().enumerate() {
+            let notes = c.notes.notes(timeline.width, end);
+            let mut parts = differences(&notes, std::array::from_fn(|i| c.ledger[i].get()));
+            // Debt booked past the end (at most DEBT_MAX) by an account change: take it back from that account.
+            let over = c.since.replace(end) - end;
+            take_back(parts.last_mut().expect("the end is one"), c.account.get() as usize, over);
+            let sum = |i| parts.iter().map(|p: &[Nanos; Account::COUNT]| p[i]).sum::<Nanos>();
+            let ledger: [Nanos; Account::COUNT] = std::array::from_fn(sum);
+            assert_eq!(ledger.iter().sum::<Nanos>(), end, "{:?}: the ledger does not add up", CpuId(i as u16));
+            all.push(ledger);
+            let queue = differences(&self.queue_lengths[i].notes.notes(timeline.width, end), [runnable[i]]);
+            let intervals = std::iter::zip(parts, queue);
+            timeline.cpus.push(intervals.map(|(ledger, [runnable])| Interval { ledger, runnable }).collect());
+        }
+        (all, timeline)
     }
 }
 

@@ -13,6 +13,7 @@ mod idle_states;
 mod interrupts;
 mod ledger;
 mod memory;
+mod timeline;
 mod user;
 
 use crate::counters::Counters;
@@ -30,6 +31,8 @@ use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::rc::Rc;
+pub use timeline::{Interval, Timeline};
+use timeline::{Notes, QueueLength, intervals_max};
 pub(crate) use user::Code;
 
 /// Speed is in 1/1024 of a lone thread's.
@@ -65,6 +68,8 @@ struct Cpu {
     /// Time up to which this CPU's time is booked.
     since: Cell<Time>,
     ledger: [Cell<Nanos>; Account::COUNT],
+    /// The ledger over time.
+    notes: Notes<{ Account::COUNT }>,
     /// Speed now, in 1/1024.
     speed: Cell<u64>,
     /// Busy threads of its core, itself included: the index of its speed.
@@ -158,6 +163,7 @@ pub struct Engine {
     queue: RefCell<Queue>,
     lines: Lines,
     cpus: Vec<Cpu>,
+    queue_lengths: Vec<QueueLength>,
     busy_in_core: Vec<Cell<u8>>,
     seq: Cell<u64>,
     stopping: Cell<bool>,
@@ -233,6 +239,7 @@ impl Engine {
                 account: Cell::new(Account::Switch),
                 since: Cell::new(0),
                 ledger: std::array::from_fn(|_| Cell::new(0)),
+                notes: Notes::new(intervals_max(n)),
                 speed: Cell::new(FULL_SPEED),
                 busy: Cell::new(1),
                 user_left: Cell::new(0),
@@ -260,6 +267,7 @@ impl Engine {
             limit: Cell::new(NO_KEY),
             current: Cell::new(CpuId(0)),
             cpus,
+            queue_lengths: (0..n).map(|_| QueueLength::new(intervals_max(n))).collect(),
             busy_in_core: busy,
             seq: Cell::new(0),
             stopping: Cell::new(false),

@@ -317,7 +317,7 @@ fn result<L: XenPolicy>(
     guests: &[Box<dyn RunningGuest>],
     (outcome, end): (Outcome, Time),
 ) -> RunResult {
-    let ledgers = engine.close_ledger(end);
+    let (ledgers, timeline) = engine.close_ledger(end);
     let guests: Vec<GuestReport> = guests.iter().map(|g| g.report(end)).collect();
     let of_guests = guests.iter().flat_map(|g| &g.vcpus).flat_map(|v| &v.ledger).sum::<Nanos>();
     let of_cpus = ledgers.iter().flat_map(|l| GUEST_MODE.map(|a| l[a as usize])).sum::<Nanos>();
@@ -373,6 +373,7 @@ fn result<L: XenPolicy>(
         outcome,
         virtual_ns: end,
         cpus: cpus.collect(),
+        timeline,
         tasks,
         locks: locks.collect(),
         observed: engine.observed.borrow().clone(),
