@@ -14,7 +14,14 @@ from contend.study.command import Interrupted, study_names
 
 @click.command()
 @click.argument("results", nargs=-1, required=True, metavar="RESULT...", shell_complete=study_names)
-@click.option("--out", metavar="FILE", default="report.html", show_default=True, type=click.Path(), help="The file to write (.html).")
+@click.option(
+    "--out",
+    metavar="FILE",
+    default="report.html",
+    show_default=True,
+    type=click.Path(),
+    help="The file to write (.html).",
+)
 @click.option("--open", "show", is_flag=True, help="Open it in the browser.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object: kind, file, bytes.")
 @click.option("--progress", is_flag=True, help="Show progress of a study's runs even where stderr is no terminal.")
@@ -43,7 +50,9 @@ def report(*, results: tuple[str, ...], out: str, show: bool, as_json: bool, pro
     if as_json:
         import json
 
-        click.echo(json.dumps({"kind": made.kind, "file": str(target), "bytes": size, "figures": made.figures}, indent=2))
+        click.echo(
+            json.dumps({"kind": made.kind, "file": str(target), "bytes": size, "figures": made.figures}, indent=2)
+        )
     else:
         click.echo(f"Report in {target} ({size / 1e6:.1f} MB).")
     if show:
@@ -61,7 +70,9 @@ def check_target(out: Path) -> None:
     if out.is_dir():
         raise ContendError(f"--out: {out}: a directory of this name exists; name a file")
     if out.exists() and b'content="contend ' not in _beginning(out):
-        raise ContendError(f"--out: {out}: a file of this name exists and is no report of contend; name another or remove it")
+        raise ContendError(
+            f"--out: {out}: a file of this name exists and is no report of contend; name another or remove it"
+        )
     if not out.parent.is_dir():
         raise ContendError(f"--out: {out}: cannot be written: no such directory: {out.parent}")
 

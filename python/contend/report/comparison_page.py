@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from contend import explain as explaining
-from contend import guests, text
+from contend import guests
+from contend.quantity import quantities, shown
 from contend.report import latency, over_time, run_page
 from contend.report.page import Cell, Figure, Page, facts, folded, keys, paragraph, table
 from contend.report.style import SERIES, rounded
 from contend.result import Result
-from contend.text import change_words
-from contend.units import duration_us, percent, seconds, si
+from contend.units import duration_us, percent, seconds
 from contend.xen import report as xen
 
+MINUS = "\N{MINUS SIGN}"
 OVER_TIME_MAX = 6
 """Results whose ledgers over time are drawn."""
 
@@ -20,19 +23,28 @@ def comparison_page(names: list[str], results: list[Result]) -> Page:
     """What differs between results, as a page."""
     base = results[0]
     labels = labels_of(names, results)
-    comparisons = [explaining.compare(r, base) for r in results[1:]]
     page = Page("comparison", f"{guests.what_ran(base.summary)}: {len(results)} results side by side")
-    page.lead = "".join(_answer(label, c) for label, c in zip(labels[1:], comparisons, strict=True)) + _key_figures(labels, results)
+    page.lead = "".join(
+        _answer(label, base, r) for label, r in zip(labels[1:], results[1:], strict=True)
+    ) + _key_figures(labels, results)
     accounts = over_time.shown_accounts(*(r.ledger() for r in results))
-    page.section("ran", "What was run", *_ran(names, labels, results, comparisons))
+    page.section("ran", "What was run", *_ran(names, labels, results))
     ledgers = [
         over_time.ledger_over_time(r, accounts, f"The ledger over time: {label}")
         for label, r in zip(labels[:OVER_TIME_MAX], results, strict=False)
     ]
     left_out = len(results) - len(ledgers)
-    note = paragraph(f"{left_out} more results have reports of their own: contend report RESULT.", "note") if left_out else ""
+    note = (
+        paragraph(f"{left_out} more results have reports of their own: contend report RESULT.", "note")
+        if left_out
+        else ""
+    )
     page.section("time", "Where the time went", _shares(labels, results, accounts), *ledgers, note)
-    page.section("differences", "Differences", *(_differences(label, c) for label, c in zip(labels[1:], comparisons, strict=True)))
+    page.section(
+        "differences",
+        "Differences",
+        *(_differences(label, base, r) for label, r in zip(labels[1:], results[1:], strict=True)),
+    )
     if not any(xen.is_xen(r.summary) for r in results):
         page.section("latency", "Wake-up latency", *_latencies(labels, results))
         page.section("placement", "Wake-ups by distance", *_placement(labels, results))
@@ -46,32 +58,70 @@ def labels_of(names: list[str], results: list[Result]) -> list[str]:
     parts = []
     for r in results:
         s = r.summary
-        parts.append({
-            "policy": explaining.under(s), "machine": s["machine"], "workload": guests.what_ran(s), "seed": f"seed {s['seed']}",
-            **{f"set.{k}": f"{k}={v}" for k, v in s["set"].items()},
-        })  # fmt: skip
+        parts.append(
+            {
+                "policy": explaining.under(s),
+                "machine": s["machine"],
+                "workload": guests.what_ran(s),
+                "seed": f"seed {s['seed']}",
+                **{f"set.{k}": f"{k}={v}" for k, v in s["set"].items()},
+            }
+        )
     every = dict.fromkeys(k for p in parts for k in p)
     differing = [k for k in every if len({p.get(k) for p in parts}) > 1]
     words = [", ".join(p[k] for k in differing if k in p) or "as the preset is" for p in parts]
-    return words if len(set(words)) == len(words) else [f"{n} ({w})" if differing else n for n, w in zip(names, words, strict=True)]
+    return (
+        words
+        if len(set(words)) == len(words)
+        else [f"{n} ({w})" if differing else n for n, w in zip(names, words, strict=True)]
+    )
 
 
-def _answer(label: str, c: dict) -> str:  # type: ignore[type-arg]
-    b, r = c["baseline"], c["result"]
+def _same_work(a: Result, b: Result) -> bool:
+    return a.outcome == b.outcome == "finished" and a.summary["workload"] == b.summary["workload"]
+
+
+def change_words(old: float, new: float) -> str:
+    """How a number changed: `+3.0 %`, `2.5x`."""
+    if not old:
+        return "new" if new else ""
+    ratio = new / old
+    return f"{ratio:,.1f}x" if ratio >= 2 else f"{100 * (ratio - 1):+.1f} %"
+
+
+def _ledgers(base: Result, result: Result) -> tuple[list[tuple[str, float, float]], str]:
+    """The accounts of both in CPU-seconds, or by virtual second where the runs did not do the same work to its end."""
+    same = _same_work(base, result)
+    old, new = (1.0 if same else r.summary["virtual_s"] or 1.0 for r in (base, result))
+    b, r = base.ledger(), result.ledger()
+    rows = [(a, b.get(a, 0) / 1e9 / old, r.get(a, 0) / 1e9 / new) for a in dict.fromkeys([*b, *r])]
+    return rows, "CPU-seconds" if same else "CPU-seconds a virtual second"
+
+
+def _answer(label: str, base: Result, result: Result) -> str:
     sentences = [f"{label}:"]
-    old, new = c["virtual_s"]
-    if b["outcome"] == r["outcome"] == "finished":
-        sentences.append(f"the work took {seconds(new)} instead of {seconds(old)} ({change_words(old, new) or 'no change'}).")
-    largest = c["largest_change"]
-    if largest:
-        less = "less" if largest["change"] < 0 else "more"
+    if _same_work(base, result):
+        old, new = base.summary["virtual_s"], result.summary["virtual_s"]
+        sentences.append(f"the work took {seconds(new)} instead of {seconds(old)} ({change_words(old, new)}).")
+    rows, unit = _ledgers(base, result)
+    lost = [r for r in rows if r[0] not in explaining.USEFUL and r[0] != "idle" and r[1] != r[2]]
+    if lost:
+        account, a, b = max(lost, key=lambda r: abs(r[2] - r[1]))
         sentences.append(
-            f"Of what is not work, most changed in {largest['account']}: {seconds(abs(largest['change']))} {less} "
-            f"({change_words(largest['baseline'], largest['result'])}), in {c['unit']}; {largest['mechanism']}."
+            f"Of what is not work, most changed in {account}: {seconds(abs(b - a))} {'less' if b < a else 'more'} "
+            f"({change_words(a, b)}), in {unit}; {explaining.mechanism(account, result.summary)}."
         )
-    elif len(sentences) == 1:
+    else:
         sentences.append("nothing that is not work has changed.")
     return paragraph(" ".join(sentences), "lead")
+
+
+def _changed(base: Result, result: Result) -> list[tuple[str, str]]:
+    """Features that differ, of the host, its guests and Xen."""
+    s, b = result.summary, base.summary
+    features = {k: [b["features"].get(k), v] for k, v in s["features"].items() if b["features"].get(k) != v}
+    features |= guests.changed(s, b) | xen.changed(s, b)
+    return [(k, f"{a} \N{RIGHTWARDS ARROW} {z}") for k, (a, z) in xen.collapsed(features, s, b).items()]
 
 
 def _key_figures(labels: list[str], results: list[Result]) -> str:
@@ -79,24 +129,54 @@ def _key_figures(labels: list[str], results: list[Result]) -> str:
     for label, r in zip(labels, results, strict=True):
         total = sum(r.ledger().values()) or 1
         lost = sum(row["ns"] for row in explaining.losses(r))
-        figures += [(f"virtual time: {label}", seconds(r.summary["virtual_s"])), (f"scheduling and waiting: {label}", percent(lost / total))]
+        figures += [
+            (f"virtual time: {label}", seconds(r.summary["virtual_s"])),
+            (f"scheduling and waiting: {label}", percent(lost / total)),
+        ]
     return keys(figures[:8])
 
 
-def _ran(names: list[str], labels: list[str], results: list[Result], comparisons: list[dict]) -> list[str]:  # type: ignore[type-arg]
-    columns = [("result", ""), ("stored as", ""), ("workload", ""), ("machine", ""), ("scheduler", ""), ("set", "fold"), ("seed", "n"),
-               ("outcome", ""), ("virtual time", "n"), ("trace hash", ""), ("contend", "")]  # fmt: skip
+def _ran(names: list[str], labels: list[str], results: list[Result]) -> list[str]:
+    columns = [
+        ("result", ""),
+        ("stored as", ""),
+        ("workload", ""),
+        ("machine", ""),
+        ("scheduler", ""),
+        ("set", "fold"),
+        ("seed", "n"),
+        ("outcome", ""),
+        ("virtual time", "n"),
+        ("trace hash", ""),
+        ("contend", ""),
+    ]
     rows: list[list[Cell]] = []
     for name, label, r in zip(names, labels, results, strict=True):
         s = r.summary
-        rows.append([label, name, guests.what_ran(s), f"{s['machine']} ({s['cpus']} CPUs)", explaining.under(s), run_page.set_words(s),
-                     str(s["seed"]), s["outcome"], seconds(s["virtual_s"]), s["trace_hash"], s["contend"]])  # fmt: skip
+        rows.append(
+            [
+                label,
+                name,
+                guests.what_ran(s),
+                f"{s['machine']} ({s['cpus']} CPUs)",
+                explaining.under(s),
+                run_page.set_words(s),
+                str(s["seed"]),
+                s["outcome"],
+                seconds(s["virtual_s"]),
+                s["trace_hash"],
+                s["contend"],
+            ]
+        )
     changed = []
-    for label, c in zip(labels[1:], comparisons, strict=True):
-        pairs = [(k, f"{a} → {b}") for k, (a, b) in c["features_changed"].items()]
+    for label, r in zip(labels[1:], results[1:], strict=True):
+        pairs = _changed(results[0], r)
         html = facts(pairs) if pairs else paragraph("No feature differs.")
         changed.append(folded(f"What was changed for {label}: {len(pairs)} features", html))
-    words = "The first is the baseline. One run each: a difference may be chance; contend compare repeats runs and gives intervals."
+    words = (
+        "The first is the baseline. One run each: a difference may be chance; contend compare repeats "
+        "runs and gives intervals."
+    )
     return [paragraph(words), table(columns, rows, caption="Results"), *changed]
 
 
@@ -117,18 +197,34 @@ def _shares(labels: list[str], results: list[Result], accounts: list[str]) -> Fi
     data = []
     for name, values in parts.items():
         colours = IDLE if name == "idle" else OTHER if name == "other" else (ACCOUNTS[name],) * 2
-        data.append({"type": "bar", "orientation": "h", "name": name, "y": short, "x": rounded(values, 5),
-                     "marker": {"color": colours[0]}, "meta": {"themed": list(colours)},
-                     "hovertemplate": f"{name} %{{x:.2f}} %<br>%{{y}}<extra></extra>"})  # fmt: skip
+        data.append(
+            {
+                "type": "bar",
+                "orientation": "h",
+                "name": name,
+                "y": short,
+                "x": rounded(values, 5),
+                "marker": {"color": colours[0]},
+                "meta": {"themed": list(colours)},
+                "hovertemplate": f"{name} %{{x:.2f}} %<br>%{{y}}<extra></extra>",
+            }
+        )
     rows: list[list[Cell]] = [
         [label, *((f"{parts[k][i]:.2f}", parts[k][i]) for k in parts)] for i, label in enumerate(labels)
     ]
     return Figure(
-        "Ledgers side by side", "Shares of the time of all CPUs over the whole run.", data,
-        {"barmode": "stack", "bargap": 0.35, "xaxis": {"range": [0, 100], "title": {"text": "% of CPU time"}},
-         "yaxis": {"autorange": "reversed", "automargin": True, "type": "category"}},
-        table([("result", ""), *((f"{k} %", "n") for k in parts)], rows, sortable=True), height=150 + 44 * len(results),
-    )  # fmt: skip
+        "Ledgers side by side",
+        "Shares of the time of all CPUs over the whole run.",
+        data,
+        {
+            "barmode": "stack",
+            "bargap": 0.35,
+            "xaxis": {"range": [0, 100], "title": {"text": "% of CPU time"}},
+            "yaxis": {"autorange": "reversed", "automargin": True, "type": "category"},
+        },
+        table([("result", ""), *((f"{k} %", "n") for k in parts)], rows, sortable=True),
+        height=150 + 44 * len(results),
+    )
 
 
 def _short(label: str, most: int = 34) -> str:
@@ -140,26 +236,43 @@ def _short(label: str, most: int = 34) -> str:
     return f"{head}<br>{rest if len(rest) <= most else rest[: most - 3] + '...'}"
 
 
-def _differences(label: str, c: dict) -> str:  # type: ignore[type-arg]
+def _differences(label: str, base: Result, result: Result) -> str:
+    ledger, unit = _ledgers(base, result)
     rows: list[list[Cell]] = [
-        [x["account"], (seconds(x["baseline"]), x["baseline"]), (seconds(x["result"]), x["result"]),
-         (f"{'+' if x['change'] > 0 else chr(8722)}{seconds(abs(x['change']))}", x["change"]),
-         change_words(x["baseline"], x["result"]), x["mechanism"]]
-        for x in sorted(c["ledger"], key=lambda x: -abs(x["change"]))
-        if x["baseline"] or x["result"]
-    ]  # fmt: skip
-    columns = [("account", ""), ("baseline", "n"), ("result", "n"), ("difference", "n"), ("change", ""), ("what it is", "fold")]
-    rest: list[list[Cell]] = [
-        ["interrupts between CPUs", *map(si, c["ipis"]), change_words(*c["ipis"])],
-        ["moves of tasks between CPUs", *map(si, c["migrations"]), change_words(*c["migrations"])],
-        *([f"{name} a virtual second", si(a["per_s"]), si(b["per_s"]), change_words(a["per_s"], b["per_s"])]
-          for name, (a, b) in c["metrics"].items()),
-        *([f"{x['name']}, {x['unit']}", *("" if v is None else f"{v:,.6g}" for v in (x["baseline"], x["result"])),
-           change_words(x["baseline"], x["result"]) if x["baseline"] and x["result"] else ""]
-          for x in [*(c["guests"] or []), *(c["xen"] or [])] if x["baseline"] or x["result"]),
-    ]  # fmt: skip
-    return table(columns, rows, sortable=True, caption=f"{label}: ledger, {c['unit']}") + table(
-        [("", ""), ("baseline", "n"), ("result", "n"), ("change", "")], rest, caption=f"{label}: counts"
+        [
+            account,
+            (seconds(a), a),
+            (seconds(b), b),
+            (f"{'+' if b > a else MINUS}{seconds(abs(b - a))}", b - a),
+            change_words(a, b),
+            explaining.mechanism(account, result.summary),
+        ]
+        for account, a, b in sorted(ledger, key=lambda r: -abs(r[2] - r[1]))
+        if a or b
+    ]
+    columns = [
+        ("account", ""),
+        ("baseline", "n"),
+        ("result", "n"),
+        ("difference", "n"),
+        ("change", ""),
+        ("what it is", "fold"),
+    ]
+    same = _same_work(base, result)
+    old, new = (
+        {q.name: q for q in (q if same else q.rate(r.summary["virtual_s"]) for q in quantities(r.summary))}
+        for r in (base, result)
+    )
+    figures: list[list[Cell]] = []
+    for name in dict.fromkeys([*old, *new]):
+        a, b = (side[name].value if name in side else None for side in (old, new))
+        one = old.get(name) or new[name]
+        if one.group != "ledger" and (a or b):
+            words = "" if a is None or b is None else change_words(a, b)
+            figures.append([one.group, name, shown(a, one.unit), shown(b, one.unit), words])
+    heads = [("", ""), ("figure", ""), ("baseline", "n"), ("result", "n"), ("change", "")]
+    return table(columns, rows, sortable=True, caption=f"{label}: ledger, {unit}") + table(
+        heads, figures, caption=f"{label}: figures", tall=True
     )
 
 
@@ -176,21 +289,37 @@ def _latencies(labels: list[str], results: list[Result]) -> list[str | Figure]:
 
 def _placement(labels: list[str], results: list[Result]) -> list[str | Figure]:
     distances = list(dict.fromkeys(d for r in results for d in r.summary["wakeups"]["from_previous"]))
-    data, rows = [], []
+    data: list[dict[str, Any]] = []
+    rows: list[list[Cell]] = []
+    made = 0
     for i, (label, r) in enumerate(zip(labels, results, strict=True)):
         counts = r.summary["wakeups"]["from_previous"]
         total = sum(counts.values())
+        made += total
         shares = [100 * counts.get(d, 0) / (total or 1) for d in distances]
-        data.append({"type": "bar", "name": label, "x": distances, "y": rounded(shares), "marker": {"color": SERIES[i % len(SERIES)]},
-                     "hovertemplate": f"%{{x}}: %{{y:.2f}} %<br>{label}<extra></extra>"})  # fmt: skip
+        data.append(
+            {
+                "type": "bar",
+                "name": label,
+                "x": distances,
+                "y": rounded(shares),
+                "marker": {"color": SERIES[i % len(SERIES)]},
+                "hovertemplate": f"%{{x}}: %{{y:.2f}} %<br>{label}<extra></extra>",
+            }
+        )
         rows.append([label, (f"{total:,}", total), *((f"{s:.2f}", s) for s in shares)])
-    if not any(r[1][1] for r in rows):
+    if not made:
         return [paragraph("No task was woken.")]
-    return [Figure(
-        "How far wake-ups moved tasks", "From the CPU a task ran on before to the chosen one; shares of all wake-ups.", data,
-        {"barmode": "group", "yaxis": {"title": {"text": "% of wake-ups"}, "fixedrange": True}},
-        table([("result", ""), ("wake-ups", "n"), *((f"{d} %", "n") for d in distances)], rows, sortable=True), height=300,
-    )]  # fmt: skip
+    return [
+        Figure(
+            "How far wake-ups moved tasks",
+            "From the CPU a task ran on before to the chosen one; shares of all wake-ups.",
+            data,
+            {"barmode": "group", "yaxis": {"title": {"text": "% of wake-ups"}, "fixedrange": True}},
+            table([("result", ""), ("wake-ups", "n"), *((f"{d} %", "n") for d in distances)], rows, sortable=True),
+            height=300,
+        )
+    ]
 
 
 def _locks(labels: list[str], results: list[Result]) -> list[str]:
@@ -199,14 +328,26 @@ def _locks(labels: list[str], results: list[Result]) -> list[str]:
         for k in r.summary["lock_kinds"]:
             if k["contended"]:
                 average = 1e6 * k["wait_s"] / k["contended"]
-                rows.append([label, k["kind"], (f"{k['contended']:,}", k["contended"]), (seconds(k["wait_s"]), k["wait_s"]),
-                             (duration_us(average), average), (f"{k['acquisitions']:,}", k["acquisitions"]), (seconds(k["hold_s"]), k["hold_s"])])  # fmt: skip
+                rows.append(
+                    [
+                        label,
+                        k["kind"],
+                        (f"{k['contended']:,}", k["contended"]),
+                        (seconds(k["wait_s"]), k["wait_s"]),
+                        (duration_us(average), average),
+                        (f"{k['acquisitions']:,}", k["acquisitions"]),
+                        (seconds(k["hold_s"]), k["hold_s"]),
+                    ]
+                )
     if not rows:
         return [paragraph("No lock was contended.")]
-    columns = [("result", ""), ("type", ""), ("contended", "n"), ("total wait", "n"), ("avg wait", "n"), ("acquired", "n"), ("held", "n")]
+    columns = [
+        ("result", ""),
+        ("type", ""),
+        ("contended", "n"),
+        ("total wait", "n"),
+        ("avg wait", "n"),
+        ("acquired", "n"),
+        ("held", "n"),
+    ]
     return [table(columns, rows, sortable=True, caption="Locks by kind")]
-
-
-def sentence(r: Result) -> str:
-    """What ran, in one sentence."""
-    return text.outcome_sentence(r.summary)

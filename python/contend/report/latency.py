@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from contend.report.page import Figure, table
+from contend.report.page import Cell, Figure, table
 from contend.report.style import SERIES, rounded
 from contend.units import duration_us
 
@@ -46,11 +46,25 @@ def _steps(edges: list[float], shares: list[float]) -> tuple[list[float], list[f
 
 def _time_axis(title: str) -> dict[str, Any]:
     at = [10.0**k for k in range(-3, 8)]
-    return {"type": "log", "title": {"text": title}, "tickvals": at, "ticktext": [_tick(v) for v in at], "minor": {"ticks": "outside"}}
+    return {
+        "type": "log",
+        "title": {"text": title},
+        "tickvals": at,
+        "ticktext": [_tick(v) for v in at],
+        "minor": {"ticks": "outside"},
+    }
 
 
 def _tick(us: float) -> str:
-    return f"{us * 1e3:g} ns" if us < 1 else f"{us:g} µs" if us < 1e3 else f"{us / 1e3:g} ms" if us < 1e6 else f"{us / 1e6:g} s"
+    return (
+        f"{us * 1e3:g} ns"
+        if us < 1
+        else f"{us:g} µs"
+        if us < 1e3
+        else f"{us / 1e3:g} ms"
+        if us < 1e6
+        else f"{us / 1e6:g} s"
+    )
 
 
 def distribution(result: Result, name: str, title: str, percentiles: dict[str, float]) -> Figure | None:
@@ -62,25 +76,61 @@ def distribution(result: Result, name: str, title: str, percentiles: dict[str, f
     x, y = _steps(edges, shares)
     shapes, words = [], []
     for i, p in enumerate(k for k in MARKED if percentiles[k] > 0):
-        shapes.append({"type": "line", "x0": percentiles[p], "x1": percentiles[p], "yref": "paper", "y0": 0, "y1": 1,
-                       "line": {"dash": "dot"}})  # fmt: skip
-        words.append({"x": math.log10(percentiles[p]), "yref": "paper", "y": 1 - 0.085 * i, "text": f"{p} {duration_us(percentiles[p])}",
-                      "showarrow": False, "xanchor": "left", "yanchor": "top", "xshift": 3})  # fmt: skip
+        shapes.append(
+            {
+                "type": "line",
+                "x0": percentiles[p],
+                "x1": percentiles[p],
+                "yref": "paper",
+                "y0": 0,
+                "y1": 1,
+                "line": {"dash": "dot"},
+            }
+        )
+        words.append(
+            {
+                "x": math.log10(percentiles[p]),
+                "yref": "paper",
+                "y": 1 - 0.085 * i,
+                "text": f"{p} {duration_us(percentiles[p])}",
+                "showarrow": False,
+                "xanchor": "left",
+                "yanchor": "top",
+                "xshift": 3,
+            }
+        )
     rows = [(k, duration_us(percentiles[k])) for k in PERCENTILES]
     return Figure(
-        title, f"{percentiles['count']:,} samples in {BINS} classes a decade; dotted lines are percentiles.",
-        [{"type": "scatter", "mode": "lines", "x": rounded(x), "y": rounded(y, 4), "fill": "tozeroy", "name": name,
-          "line": {"color": SERIES[0], "width": 1}, "showlegend": False,
-          "hovertemplate": "%{x:.4g} µs: %{y:.2f} %<extra></extra>"}],
-        {"xaxis": _time_axis(""), "yaxis": {"title": {"text": "% of samples"}, "rangemode": "tozero", "fixedrange": True},
-         "shapes": shapes, "annotations": words},
-        table([("percentile", ""), ("latency", "n")], rows), height=320,
-    )  # fmt: skip
+        title,
+        f"{percentiles['count']:,} samples in {BINS} classes a decade; dotted lines are percentiles.",
+        [
+            {
+                "type": "scatter",
+                "mode": "lines",
+                "x": rounded(x),
+                "y": rounded(y, 4),
+                "fill": "tozeroy",
+                "name": name,
+                "line": {"color": SERIES[0], "width": 1},
+                "showlegend": False,
+                "hovertemplate": "%{x:.4g} µs: %{y:.2f} %<extra></extra>",
+            }
+        ],
+        {
+            "xaxis": _time_axis(""),
+            "yaxis": {"title": {"text": "% of samples"}, "rangemode": "tozero", "fixedrange": True},
+            "shapes": shapes,
+            "annotations": words,
+        },
+        table([("percentile", ""), ("latency", "n")], rows),
+        height=320,
+    )
 
 
 def overlaid(results: list[Result], labels: list[str], name: str, title: str) -> Figure | None:
     """The share of samples that took longer, of several results in one figure."""
-    data, rows = [], []
+    data: list[dict[str, Any]] = []
+    rows: list[list[Cell]] = []
     for i, (result, label) in enumerate(zip(results, labels, strict=True)):
         buckets = _buckets(result, name)
         total = sum(count for _, _, count in buckets)
@@ -95,18 +145,33 @@ def overlaid(results: list[Result], labels: list[str], name: str, title: str) ->
         y[-1] = 100 * 0.5 / total
         step = max(len(x) // 1500, 1)
         keep = sorted({*range(0, len(x), step), len(x) - 1})
-        data.append({
-            "type": "scatter", "mode": "lines", "name": label, "x": rounded([x[k] for k in keep]), "y": rounded([y[k] for k in keep], 4),
-            "line": {"shape": "hv", "color": SERIES[i % len(SERIES)], "width": 2,
-                     "dash": ("solid", "dash", "dot", "dashdot")[i // len(SERIES) % 4]},
-            "hovertemplate": f"{label}: %{{y:.3g}} % took longer than %{{x:.4g}} µs<extra></extra>",
-        })  # fmt: skip
-        own = result.summary["wakeup_latency_us"] if name == "wakeup" else result.summary["metrics"]["latencies_us"][name]
-        rows.append((label, *((duration_us(own[k]), float(own[k])) for k in PERCENTILES)))
+        data.append(
+            {
+                "type": "scatter",
+                "mode": "lines",
+                "name": label,
+                "x": rounded([x[k] for k in keep]),
+                "y": rounded([y[k] for k in keep], 4),
+                "line": {
+                    "shape": "hv",
+                    "color": SERIES[i % len(SERIES)],
+                    "width": 2,
+                    "dash": ("solid", "dash", "dot", "dashdot")[i // len(SERIES) % 4],
+                },
+                "hovertemplate": f"{label}: %{{y:.3g}} % took longer than %{{x:.4g}} µs<extra></extra>",
+            }
+        )
+        own = (
+            result.summary["wakeup_latency_us"] if name == "wakeup" else result.summary["metrics"]["latencies_us"][name]
+        )
+        rows.append([label, *((duration_us(own[k]), float(own[k])) for k in PERCENTILES)])
     if not data:
         return None
     return Figure(
-        title, "The share of samples that took longer than the time on the horizontal axis; both axes are logarithmic.",
-        data, {"xaxis": _time_axis(""), "yaxis": {"type": "log", "title": {"text": "% that took longer"}}},
-        table([("result", ""), *((k, "n") for k in PERCENTILES)], rows, sortable=True), height=380,
-    )  # fmt: skip
+        title,
+        "The share of samples that took longer than the time on the horizontal axis; both axes are logarithmic.",
+        data,
+        {"xaxis": _time_axis(""), "yaxis": {"type": "log", "title": {"text": "% that took longer"}}},
+        table([("result", ""), *((k, "n") for k in PERCENTILES)], rows, sortable=True),
+        height=380,
+    )

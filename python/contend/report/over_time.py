@@ -62,11 +62,17 @@ def _stack(parts: dict[str, pl.Series], place: dict[str, Any], hover: str) -> li
         if account == "other" and not share.sum():
             continue
         values = rounded(share.to_list(), 4)
-        traces.append({
-            "type": "bar", "name": account, **place, ("x" if along == "y" else "y"): values,
-            "marker": {"color": colours[0], "line": {"width": 0}}, "meta": {"themed": list(colours)},
-            "hovertemplate": f"{account} %{{{'x' if along == 'y' else 'y'}:.2f}} %<br>{hover}<extra></extra>",
-        })  # fmt: skip
+        traces.append(
+            {
+                "type": "bar",
+                "name": account,
+                **place,
+                ("x" if along == "y" else "y"): values,
+                "marker": {"color": colours[0], "line": {"width": 0}},
+                "meta": {"themed": list(colours)},
+                "hovertemplate": f"{account} %{{{'x' if along == 'y' else 'y'}:.2f}} %<br>{hover}<extra></extra>",
+            }
+        )
     return traces
 
 
@@ -77,7 +83,8 @@ def merged(timeline: pl.DataFrame, most: int) -> pl.DataFrame:
     sums = [c for c in timeline.columns if c not in ("cpu", "from_ns", "to_ns")]
     starts = timeline["from_ns"].unique().sort()
     factor = -(-len(starts) // most)
-    width = int(starts[1] - starts[0]) * factor if len(starts) > 1 else max(int(timeline["to_ns"].max() or 0), 1)  # type: ignore[call-overload]
+    first, last = starts.to_list()[:2], timeline["to_ns"].to_list()[-1]
+    width = (first[1] - first[0]) * factor if len(first) > 1 else max(last, 1)
     by = timeline.group_by((pl.col("from_ns") // width).alias("at"))
     frame = by.agg(pl.col("from_ns").min(), pl.col("to_ns").max(), *(pl.col(c).sum() for c in sums))
     return frame.sort("at").drop("at")
@@ -99,12 +106,19 @@ def ledger_over_time(result: Result, accounts: list[str], title: str = "The ledg
     columns = [(unit, ""), *((f"{k} %", "n") for k in numbers)]
     width = frame["to_ns"][0] - frame["from_ns"][0]
     return Figure(
-        title, f"Shares of the time of all {result.summary['cpus']} CPUs; a bar is {duration_us(width / 1e3)} of virtual time.",
+        title,
+        f"Shares of the time of all {result.summary['cpus']} CPUs; a bar is {duration_us(width / 1e3)} of "
+        "virtual time.",
         _stack(parts, place, f"%{{x:.5g}} {unit}"),
-        {"barmode": "stack", "bargap": 0, "xaxis": {"title": {"text": f"virtual time, {unit}"}},
-         "yaxis": {"title": {"text": "% of CPU time"}, "range": [0, 100], "fixedrange": True}},
-        table(columns, rows), height=380,
-    )  # fmt: skip
+        {
+            "barmode": "stack",
+            "bargap": 0,
+            "xaxis": {"title": {"text": f"virtual time, {unit}"}},
+            "yaxis": {"title": {"text": "% of CPU time"}, "range": [0, 100], "fixedrange": True},
+        },
+        table(columns, rows),
+        height=380,
+    )
 
 
 def ledger_by_cpu(result: Result, accounts: list[str]) -> Figure:
@@ -119,13 +133,18 @@ def ledger_by_cpu(result: Result, accounts: list[str]) -> Figure:
     ]
     columns = [("CPU", "n"), *((f"{k} %", "n") for k in parts)]
     return Figure(
-        "The ledger of each CPU", "Over the whole run, in the order of nodes, caches and cores: threads of a core are neighbours.",
+        "The ledger of each CPU",
+        "Over the whole run, in the order of nodes, caches and cores: threads of a core are neighbours.",
         _stack(parts, {"x": names}, "CPU %{x}"),
-        {"barmode": "stack", "bargap": 0.08 if len(names) <= 128 else 0,
-         "xaxis": {"title": {"text": "CPU"}, "type": "category"},
-         "yaxis": {"title": {"text": "% of CPU time"}, "range": [0, 100], "fixedrange": True}},
-        table(columns, rows, sortable=True), height=340,
-    )  # fmt: skip
+        {
+            "barmode": "stack",
+            "bargap": 0.08 if len(names) <= 128 else 0,
+            "xaxis": {"title": {"text": "CPU"}, "type": "category"},
+            "yaxis": {"title": {"text": "% of CPU time"}, "range": [0, 100], "fixedrange": True},
+        },
+        table(columns, rows, sortable=True),
+        height=340,
+    )
 
 
 def heat_map(result: Result, accounts: list[str]) -> Figure:
@@ -153,29 +172,55 @@ def heat_map(result: Result, accounts: list[str]) -> Figure:
     data = []
     for i, (name, what, _, top) in enumerate(kinds):
         z = [groups[c][name].to_list() for c in cpus]
-        data.append({
-            "type": "heatmap", "x": rounded(edges, 7), "y": labels, "z": z, "visible": i == 0, "colorscale": MAP,
-            "zmin": 0, "zmax": top or max((max(row) for row in z), default=1) or 1, "name": name,
-            "colorbar": {"title": {"text": what, "side": "top"}, "thickness": 12, "len": 1, "x": 1.01},
-            "hovertemplate": f"CPU %{{y}}, from %{{x:.5g}} {unit}<br>{name} %{{z}} {what}<extra></extra>",
-        })  # fmt: skip
+        data.append(
+            {
+                "type": "heatmap",
+                "x": rounded(edges, 7),
+                "y": labels,
+                "z": z,
+                "visible": i == 0,
+                "colorscale": MAP,
+                "zmin": 0,
+                "zmax": top or max((max(row) for row in z), default=1) or 1,
+                "name": name,
+                "colorbar": {"title": {"text": what, "side": "top"}, "thickness": 12, "len": 1, "x": 1.01},
+                "hovertemplate": f"CPU %{{y}}, from %{{x:.5g}} {unit}<br>{name} %{{z}} {what}<extra></extra>",
+            }
+        )
     nodes = order["node"].to_list()
     borders = [i for i in range(1, len(nodes)) if nodes[i] != nodes[i - 1]]
-    shapes = [{"type": "line", "xref": "paper", "x0": -0.02, "x1": 1, "y0": i - 0.5, "y1": i - 0.5,
-               "line": {"color": "#ffffff", "width": 1}} for i in borders]  # fmt: skip
+    shapes = [
+        {
+            "type": "line",
+            "xref": "paper",
+            "x0": -0.02,
+            "x1": 1,
+            "y0": i - 0.5,
+            "y1": i - 0.5,
+            "line": {"color": "#ffffff", "width": 1},
+        }
+        for i in borders
+    ]
     grouped = f" White lines part the {len(borders) + 1} nodes." if borders else ""
     return Figure(
         "CPUs over time",
         f"A cell is one CPU in {duration_us((one['to_ns'][0] - one['from_ns'][0]) / 1e3)} of virtual time; "
         f"neighbours share cores and caches.{grouped} The table has the busy share in at most {COLUMNS_MAX} intervals.",
         data,
-        {"xaxis": {"title": {"text": f"virtual time, {unit}"}, "showgrid": False, "range": [rounded(edges, 7)[0], rounded(edges, 7)[-1]]},
-         "yaxis": {"title": {"text": "CPU"}, "type": "category", "autorange": "reversed", "showgrid": False},
-         "shapes": shapes},
+        {
+            "xaxis": {
+                "title": {"text": f"virtual time, {unit}"},
+                "showgrid": False,
+                "range": [rounded(edges, 7)[0], rounded(edges, 7)[-1]],
+            },
+            "yaxis": {"title": {"text": "CPU"}, "type": "category", "autorange": "reversed", "showgrid": False},
+            "shapes": shapes,
+        },
         _busy_numbers(timeline, cpus, unit, length),
-        height=max(240, min(760, 120 + 12 * len(cpus))), choices=[(name, [i]) for i, (name, *_) in enumerate(kinds)],
+        height=max(240, min(760, 120 + 12 * len(cpus))),
+        choices=[(name, [i]) for i, (name, *_) in enumerate(kinds)],
         choice_label="Colour shows",
-    )  # fmt: skip
+    )
 
 
 def _busy_numbers(timeline: pl.DataFrame, cpus: list[int], unit: str, length: float) -> str:

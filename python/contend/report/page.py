@@ -30,9 +30,14 @@ class Markup:
 
 
 def table(
-    columns: Sequence[Column], rows: Iterable[Sequence[Cell | Markup]], *, caption: str = "", sortable: bool = False
+    columns: Sequence[Column],
+    rows: Iterable[Sequence[Cell | Markup]],
+    *,
+    caption: str = "",
+    sortable: bool = False,
+    tall: bool = False,
 ) -> str:
-    """A table in a frame that scrolls if the window is narrow."""
+    """A table in a frame that scrolls if the window is narrow, and if it is `tall`, downwards too."""
 
     def cell(value: Cell | Markup, kind: str) -> str:
         if isinstance(value, Markup):
@@ -53,7 +58,7 @@ def table(
     label = escape(caption or "Table", quote=True)
     title = f"<caption>{escape(caption)}</caption>" if caption else ""
     return (
-        f'<div class="wide" tabindex="0" role="region" aria-label="{label}"><table>{title}'
+        f'<div class="wide{" tall" if tall else ""}" tabindex="0" role="region" aria-label="{label}"><table>{title}'
         f"<thead><tr>{''.join(head(*c) for c in columns)}</tr></thead><tbody>\n{body}\n</tbody></table></div>"
     )
 
@@ -98,20 +103,28 @@ class Figure:
     def html(self, name: str) -> str:
         """The figure as `page.js` draws it."""
         layout = {
-            "margin": {"l": 64, "r": 12, "t": 16, "b": 44}, "height": self.height,
+            "margin": {"l": 64, "r": 12, "t": 16, "b": 44},
+            "height": self.height,
             "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "traceorder": "normal"},
-            "dragmode": "zoom", **self.layout,
-        }  # fmt: skip
+            "dragmode": "zoom",
+            **self.layout,
+        }
         select = ""
         if self.choices:
-            options = "".join(f"<option value='{json.dumps(at)}'>{escape(label)}</option>" for label, at in self.choices)
+            options = "".join(
+                f"<option value='{json.dumps(at)}'>{escape(label)}</option>" for label, at in self.choices
+            )
             select = f"<label>{escape(self.choice_label)} <select>{options}</select></label>"
         # `</` would end the element that holds the text.
         text = json.dumps({"data": self.data, "layout": layout}, separators=(",", ":")).replace("</", "<\\/")
         of = escape(self.title, quote=True)
         buttons = "".join(
             f'<button type="button" data-zoom="{how}" aria-label="{what}: {of}">{sign}</button>'
-            for how, what, sign in (("0.5", "Zoom in", "+"), ("2", "Zoom out", "\N{MINUS SIGN}"), ("reset", "Reset zoom", "Reset"))
+            for how, what, sign in (
+                ("0.5", "Zoom in", "+"),
+                ("2", "Zoom out", "\N{MINUS SIGN}"),
+                ("reset", "Reset zoom", "Reset"),
+            )
         )
         return (
             f'<figure id="{name}" data-figure><div class="bar"><span>{select}</span><span>{buttons}</span></div>'
@@ -151,14 +164,23 @@ class Page:
         """The whole file."""
         contents = "\n".join(f'<li><a href="#{name}">{escape(heading)}</a></li>' for name, heading, _ in self.sections)
         sections = "\n".join(
-            f'<section id="{name}" aria-labelledby="{name}-h"><h2 id="{name}-h">{escape(heading)}</h2>\n{html}\n</section>'
+            f'<section id="{name}" aria-labelledby="{name}-h"><h2 '
+            f'id="{name}-h">{escape(heading)}</h2>\n{html}\n</section>'
             for name, heading, html in self.sections
         )
         return Template(_part("page.html")).substitute(
-            version=__version__, title=escape(f"{self.title} · contend"), css=_part("page.css"), kind=escape(self.kind),
-            heading=escape(self.title), lead=self.lead, contents=contents, sections=sections, footer=self.footer,
-            plotly=_plotly(), js=_part("page.js"),
-        )  # fmt: skip
+            version=__version__,
+            title=escape(f"{self.title} · contend"),
+            css=_part("page.css"),
+            kind=escape(self.kind),
+            heading=escape(self.title),
+            lead=self.lead,
+            contents=contents,
+            sections=sections,
+            footer=self.footer,
+            plotly=_plotly(),
+            js=_part("page.js"),
+        )
 
 
 def _part(name: str) -> str:

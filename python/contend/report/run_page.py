@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from contend import explain as explaining
-from contend import guests, text
+from contend import guests
 from contend.report import guest_sections, latency, over_time
 from contend.report.page import Cell, Figure, Markup, Page, facts, folded, keys, paragraph, table
-from contend.report.style import ACCOUNTS, IDLE, SERIES, rounded, swatch
+from contend.report.style import ACCOUNTS, SERIES, rounded, swatch
 from contend.result import Result
 from contend.units import duration_us, percent, seconds, si
 from contend.xen import report as xen
@@ -27,9 +27,12 @@ def run_page(result: Result) -> Page:
     page.lead = answer(result, said) + key_figures(s)
     page.section("ran", "What was run", *ran(result))
     page.section(
-        "time", "Where the time went", ledger_table(result), over_time.ledger_over_time(result, accounts),
+        "time",
+        "Where the time went",
+        ledger_table(result),
+        over_time.ledger_over_time(result, accounts),
         over_time.ledger_by_cpu(result, accounts),
-    )  # fmt: skip
+    )
     page.section("cpus", "CPUs over time", over_time.heat_map(result, accounts))
     if said["guests"]:
         page.section("guests", "Virtual machines", *guest_sections.machines(result))
@@ -59,7 +62,9 @@ def answer(result: Result, said: dict[str, Any]) -> str:
     s = result.summary
     parts = []
     if not result.ok:
-        parts.append(paragraph(f"The run ended as {s['outcome']}: {said['outcome_meaning']}. {s['outcome_detail']}", "lead bad"))
+        parts.append(
+            paragraph(f"The run ended as {s['outcome']}: {said['outcome_meaning']}. {s['outcome_detail']}", "lead bad")
+        )
     parts.append(paragraph(loss_sentence(said), "lead"))
     if said["guests"]:
         parts.append(paragraph(said["guests"]["limit"]["text"]))
@@ -68,10 +73,13 @@ def answer(result: Result, said: dict[str, Any]) -> str:
     else:
         idle = next((r["seconds"] for r in said["ledger"] if r["account"] == "idle"), 0.0)
         t = said["tasks"]
-        parts.append(paragraph(
-            f"{t['count']:,} tasks were runnable without a CPU for {seconds(t['delay_s'])} in all, while CPUs idled for "
-            f"{seconds(idle)}; they moved {si(t['migrations'])} times between CPUs."
-        ))  # fmt: skip
+        parts.append(
+            paragraph(
+                f"{t['count']:,} tasks were runnable without a CPU for {seconds(t['delay_s'])} in all, "
+                "while CPUs idled for "
+                f"{seconds(idle)}; they moved {si(t['migrations'])} times between CPUs."
+            )
+        )
     return "".join(parts)
 
 
@@ -81,7 +89,8 @@ def loss_sentence(said: dict[str, Any]) -> str:
     if not loss:
         return "No time was lost to scheduling or waiting."
     return (
-        f"The largest loss is {loss['account']}: {seconds(loss['seconds'])} of CPU time, {percent(loss['share'])} of the "
+        f"The largest loss is {loss['account']}: {seconds(loss['seconds'])} of CPU time, "
+        f"{percent(loss['share'])} of the "
         f"machine and {percent(loss['share_of_busy'])} of what was not idle. It belongs to {loss['mechanism']}."
     )
 
@@ -92,9 +101,12 @@ def key_figures(s: dict[str, Any]) -> str:
     total = sum(ledger.values()) or 1
     work = sum(ledger.get(a, 0) for a in explaining.USEFUL)
     figures = [
-        ("CPUs", f"{s['cpus']:,}"), ("virtual time", seconds(s["virtual_s"])), ("work", percent(work / total)),
-        ("idle", percent(ledger["idle"] / total)), ("scheduling and waiting", percent((total - work - ledger["idle"]) / total)),
-    ]  # fmt: skip
+        ("CPUs", f"{s['cpus']:,}"),
+        ("virtual time", seconds(s["virtual_s"])),
+        ("work", percent(work / total)),
+        ("idle", percent(ledger["idle"] / total)),
+        ("scheduling and waiting", percent((total - work - ledger["idle"]) / total)),
+    ]
     if not xen.is_xen(s):
         figures.append(("wake-up latency, p99", duration_us(s["wakeup_latency_us"]["p99"])))
     figures.append(("dispatches", si(s["dispatches"])))
@@ -112,21 +124,37 @@ def ran(result: Result) -> list[str]:
     s = result.summary
     latency_free = xen.is_xen(s)
     rows = [
-        ("workload", guests.what_ran(s)), ("machine", f"{s['machine']}, {s['cpus']} CPUs"),
+        ("workload", guests.what_ran(s)),
+        ("machine", f"{s['machine']}, {s['cpus']} CPUs"),
         ("scheduler", f"{explaining.under(s)} ({s['algorithm']})" if not latency_free else explaining.under(s)),
-        ("set", set_words(s)), ("seed", str(s["seed"])),
+        ("set", set_words(s)),
+        ("seed", str(s["seed"])),
         ("outcome", f"{s['outcome']}: {explaining.OUTCOMES.get(s['outcome'], '')}"),
-        ("virtual time", f"{s['virtual_s']:.9g} s"), ("dispatches", f"{s['dispatches']:,}"), ("trace hash", s["trace_hash"]),
-        ("recordings", "; ".join(s["recordings"])), ("versions", f"contend {s['contend']}, result schema {s['schema']}"),
-    ]  # fmt: skip
+        ("virtual time", f"{s['virtual_s']:.9g} s"),
+        ("dispatches", f"{s['dispatches']:,}"),
+        ("trace hash", s["trace_hash"]),
+        ("recordings", "; ".join(s["recordings"])),
+        ("versions", f"contend {s['contend']}, result schema {s['schema']}"),
+    ]
     if guests.has_guests(s):
-        kernels = [[g["policy"], g["topology"], g["pin"], *(f"{k}={v}" for k, v in g["set"].items())] for g in s["guests"]]
+        kernels = [
+            [g["policy"], g["topology"], g["pin"], *(f"{k}={v}" for k, v in g["set"].items())] for g in s["guests"]
+        ]
         rows.insert(3, ("guests' kernels", "; ".join(dict.fromkeys(", ".join(map(str, k)) for k in kernels))))
     if latency_free:
         x = s["xen"]
-        rows.insert(3, ("Xen", f"{x['scheduler']}, preset {x['preset']}, {len(x['patches'])} of 24 patches on; pools "
-                               + "; ".join(f"{p['name']}: {len(p['cpus'])} pCPUs" for p in x["pools"])))  # fmt: skip
-    scenario = folded("The scenario that makes this result again", f"<pre tabindex='0'><code>{_escaped(result.scenario_toml)}</code></pre>")
+        rows.insert(
+            3,
+            (
+                "Xen",
+                f"{x['scheduler']}, preset {x['preset']}, {len(x['patches'])} of 24 patches on; pools "
+                + "; ".join(f"{p['name']}: {len(p['cpus'])} pCPUs" for p in x["pools"]),
+            ),
+        )
+    scenario = folded(
+        "The scenario that makes this result again",
+        f"<pre tabindex='0'><code>{_escaped(result.scenario_toml)}</code></pre>",
+    )
     return [facts(rows), scenario]
 
 
@@ -143,7 +171,13 @@ def ledger_table(result: Result) -> str:
     for r in explaining.ledger_rows(result):
         if not r["ns"]:
             continue
-        colour = IDLE[0] if r["account"] == "idle" else ACCOUNTS[r["account"]] if r["account"] in shown else "transparent"
+        colour = (
+            "var(--idle)"
+            if r["account"] == "idle"
+            else ACCOUNTS[r["account"]]
+            if r["account"] in shown
+            else "transparent"
+        )
         name = Markup(f"{swatch(colour)}{_escaped(r['account'])}")
         rows.append([name, (seconds(r["seconds"]), r["seconds"]), (percent(r["share"]), r["share"]), r["mechanism"]])
     columns = [("account", ""), ("CPU time", "n"), ("share", "n"), ("what it is", "fold")]
@@ -167,19 +201,31 @@ def latencies(result: Result) -> list[str | Figure]:
     return parts
 
 
-LOCK_COLUMNS = [("contended", "n"), ("total wait", "n"), ("max wait", "n"), ("avg wait", "n"), ("type", ""), ("name", "fold"),
-                ("acquired", "n"), ("held", "n")]  # fmt: skip
+LOCK_COLUMNS = [
+    ("contended", "n"),
+    ("total wait", "n"),
+    ("max wait", "n"),
+    ("avg wait", "n"),
+    ("type", ""),
+    ("name", "fold"),
+    ("acquired", "n"),
+    ("held", "n"),
+]
 
 
 def lock_row(lock: dict[str, Any]) -> list[Cell]:
     """A lock in the columns of `perf lock contention`, then how often it was taken and for how long."""
     average = lock["wait_ns"] / lock["contended"] / 1e3 if lock["contended"] else 0.0
     return [
-        (f"{lock['contended']:,}", lock["contended"]), (duration_us(lock["wait_ns"] / 1e3), lock["wait_ns"]),
-        (duration_us(lock["wait_max_ns"] / 1e3), lock["wait_max_ns"]), (duration_us(average), average),
-        lock["kind"], lock["name"], (f"{lock['acquisitions']:,}", lock["acquisitions"]),
+        (f"{lock['contended']:,}", lock["contended"]),
+        (duration_us(lock["wait_ns"] / 1e3), lock["wait_ns"]),
+        (duration_us(lock["wait_max_ns"] / 1e3), lock["wait_max_ns"]),
+        (duration_us(average), average),
+        lock["kind"],
+        lock["name"],
+        (f"{lock['acquisitions']:,}", lock["acquisitions"]),
         (duration_us(lock["hold_ns"] / 1e3), lock["hold_ns"]),
-    ]  # fmt: skip
+    ]
 
 
 def locks(result: Result) -> list[str]:
@@ -196,7 +242,7 @@ def locks(result: Result) -> list[str]:
         f"{len(used):,} of {whose} locks were contended. The columns are those of perf lock contention, then how often "
         f"each was taken and held for how long.{f' {more:,} more are in the table locks.' if more else ''}"
     )
-    return [paragraph(words), table(LOCK_COLUMNS, rows, sortable=True, caption="Contended locks")]
+    return [paragraph(words), table(LOCK_COLUMNS, rows, sortable=True, caption="Contended locks", tall=True)]
 
 
 def placement(said: dict[str, Any]) -> list[str | Figure]:
@@ -208,26 +254,47 @@ def placement(said: dict[str, Any]) -> list[str | Figure]:
     search = ""
     if w["idle_searches"]:
         search = (
-            f" {si(w['idle_searches'])} searches for an idle CPU looked at {w['probes'] / w['idle_searches']:.1f} run queues "
+            f" {si(w['idle_searches'])} searches for an idle CPU looked at "
+            f"{w['probes'] / w['idle_searches']:.1f} run queues "
             f"each and found one in {percent(w['idle_searches_found'] / w['idle_searches'])}."
         )
     moved = said["tasks"]["migrations"]
     names = [r["distance"] for r in w["from_waker"]]
     kinds = (("from the CPU it ran on before", "from_previous"), ("from the waker's CPU", "from_waker"))
-    data = [{"type": "bar", "name": words, "x": names, "y": rounded([100 * r["share"] for r in w[key]]),
-             "marker": {"color": SERIES[i]}, "hovertemplate": f"%{{x}} {words}: %{{y:.2f}} %<extra></extra>"}
-            for i, (words, key) in enumerate(kinds)]  # fmt: skip
+    data = [
+        {
+            "type": "bar",
+            "name": words,
+            "x": names,
+            "y": rounded([100 * r["share"] for r in w[key]]),
+            "marker": {"color": SERIES[i]},
+            "hovertemplate": f"%{{x}} {words}: %{{y:.2f}} %<extra></extra>",
+        }
+        for i, (words, key) in enumerate(kinds)
+    ]
     rows: list[list[Cell]] = [
-        [b["distance"], (f"{b['wakeups']:,}", b["wakeups"]), (percent(b["share"]), b["share"]),
-         (f"{a['wakeups']:,}", a["wakeups"]), (percent(a["share"]), a["share"])]
+        [
+            b["distance"],
+            (f"{b['wakeups']:,}", b["wakeups"]),
+            (percent(b["share"]), b["share"]),
+            (f"{a['wakeups']:,}", a["wakeups"]),
+            (percent(a["share"]), a["share"]),
+        ]
         for a, b in zip(w["from_waker"], w["from_previous"], strict=True)
-    ]  # fmt: skip
+    ]
     columns = [("distance", ""), ("from before", "n"), ("share", "n"), ("from the waker", "n"), ("share", "n")]
     figure = Figure(
-        "How far wake-ups put tasks", "Shares of all wake-ups by the distance of the chosen CPU.", data,
-        {"barmode": "group", "yaxis": {"title": {"text": "% of wake-ups"}, "fixedrange": True}, "xaxis": {"fixedrange": True}},
-        table(columns, rows, sortable=True), height=300,
-    )  # fmt: skip
+        "How far wake-ups put tasks",
+        "Shares of all wake-ups by the distance of the chosen CPU.",
+        data,
+        {
+            "barmode": "group",
+            "yaxis": {"title": {"text": "% of wake-ups"}, "fixedrange": True},
+            "xaxis": {"fixedrange": True},
+        },
+        table(columns, rows, sortable=True),
+        height=300,
+    )
     return [paragraph(f"{si(total)} wake-ups; tasks moved {si(moved)} times between CPUs.{search}"), figure]
 
 
@@ -240,18 +307,26 @@ def waits(result: Result) -> list[str]:
     what = "vCPU" if xen.is_xen(result.summary) else "task"
     if not len(frame):
         return [paragraph(f"No {what} waited for a CPU.")]
-    rows = [
-        [f"{t['name']}:{t['task']}", *((duration_us(t[k] / 1e3), t[k]) for k in ("max_delay_ns", "avg_delay_ns", "delay_ns")),
-         (f"{t['max_delay_start_ns'] / 1e9:.6f}", t["max_delay_start_ns"]), (duration_us(t["runtime_ns"] / 1e3), t["runtime_ns"]),
-         (f"{t['switches']:,}", t["switches"]), (f"{t['nr_migrations']:,}", t["nr_migrations"])]
+    rows: list[list[Cell]] = [
+        [
+            f"{t['name']}:{t['task']}",
+            *((duration_us(t[k] / 1e3), t[k]) for k in ("max_delay_ns", "avg_delay_ns", "delay_ns")),
+            (f"{t['max_delay_start_ns'] / 1e9:.6f}", t["max_delay_start_ns"]),
+            (duration_us(t["runtime_ns"] / 1e3), t["runtime_ns"]),
+            (f"{t['switches']:,}", t["switches"]),
+            (f"{t['nr_migrations']:,}", t["nr_migrations"]),
+        ]
         for t in frame.iter_rows(named=True)
-    ]  # fmt: skip
-    columns = [(what, "fold"), ("max wait", "n"), ("avg wait", "n"), ("all waits", "n"), ("longest began, s", "n"),
-               ("ran", "n"), ("switches", "n"), ("migrations", "n")]  # fmt: skip
+    ]
+    columns = [
+        (what, "fold"),
+        ("max wait", "n"),
+        ("avg wait", "n"),
+        ("all waits", "n"),
+        ("longest began, s", "n"),
+        ("ran", "n"),
+        ("switches", "n"),
+        ("migrations", "n"),
+    ]
     words = f"Runnable and without a CPU; the {len(rows)} with the longest single wait."
-    return [paragraph(words), table(columns, rows, sortable=True, caption="Longest waits")]
-
-
-def outcome(s: dict[str, Any]) -> str:
-    """One sentence about what ran and how it ended."""
-    return text.outcome_sentence(s)
+    return [paragraph(words), table(columns, rows, sortable=True, caption="Longest waits", tall=True)]

@@ -6,14 +6,28 @@ from collections.abc import Sequence
 from html import escape
 
 ACCOUNTS = {
-    "user": "#0072b2", "guest_user": "#332288", "syscall": "#56b4e9", "guest_kernel": "#88ccee", "cold_cache": "#cc79a7",
-    "wakeup": "#009e73", "idle_search": "#44aa99", "switch": "#f0e442", "balance": "#999933", "interrupt": "#e69f00",
-    "rq_lock_wait": "#d55e00", "spin_lock_wait": "#882255", "on_cpu_wait": "#aa4499", "user_spin_wait": "#cc6677",
-    "guest_spin": "#b3202a", "vm_exit": "#ddcc77", "ple": "#117733", "halt_poll": "#8a8a8a",
-}  # fmt: skip
+    "user": "#0072b2",
+    "guest_user": "#332288",
+    "syscall": "#56b4e9",
+    "guest_kernel": "#88ccee",
+    "cold_cache": "#cc79a7",
+    "wakeup": "#009e73",
+    "idle_search": "#44aa99",
+    "switch": "#f0e442",
+    "balance": "#999933",
+    "interrupt": "#e69f00",
+    "rq_lock_wait": "#d55e00",
+    "spin_lock_wait": "#882255",
+    "on_cpu_wait": "#aa4499",
+    "user_spin_wait": "#cc6677",
+    "guest_spin": "#b3202a",
+    "vm_exit": "#ddcc77",
+    "ple": "#117733",
+    "halt_poll": "#8a8a8a",
+}
 """A colour an account, from the palettes of Okabe and Ito and of Paul Tol, which the colour-blind tell apart."""
 
-IDLE = ("#ececE6".lower(), "#2a3036")
+IDLE = ("#ecece6", "#2a3036")
 """Idle CPUs, in light and in dark."""
 OTHER = ("#bdbdb5", "#5f6870")
 
