@@ -61,9 +61,13 @@ impl Engine {
         for (i, c) in self.cpus.iter().enumerate() {
             let notes = c.notes.notes(timeline.width, end);
             let mut parts = differences(&notes, std::array::from_fn(|i| c.ledger[i].get()));
-            // Debt booked past the end (at most DEBT_MAX) by an account change: take it back from that account.
+            // Debt booked past the end (at most DEBT_MAX) by an account change: take it back from the last interval, from that
+            // account, then from the kernel's accounts before the tasks', which come first.
             let over = c.since.replace(end) - end;
-            take_back(parts.last_mut().expect("the end is one"), c.account.get() as usize, over);
+            let last = parts.last_mut().expect("the end is one");
+            last.reverse();
+            take_back(last, Account::COUNT - 1 - c.account.get() as usize, over);
+            last.reverse();
             let sum = |i| parts.iter().map(|p: &[Nanos; Account::COUNT]| p[i]).sum::<Nanos>();
             let ledger: [Nanos; Account::COUNT] = std::array::from_fn(sum);
             assert_eq!(ledger.iter().sum::<Nanos>(), end, "{:?}: the ledger does not add up", CpuId(i as u16));
