@@ -11,7 +11,7 @@ export VIRTUAL_ENV := $(CURDIR)/$(VENV)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test studies quick bench build lint rust-test python-test clean lock
+.PHONY: help demo test docs studies quick bench build lint rust-test python-test clean lock
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F '\t' '{ printf "  make %-12s %s\n", $$1, $$2 }'
@@ -25,6 +25,10 @@ test: lint rust-test build python-test ## Everything: formats, lints, all tests 
 quick: build $(VENV)/dev-ready ## Part of the tests (under a minute after a build)
 	$(CARGO) test --quiet --lib -p contend-platform -p contend-locks -p contend-machine -p contend-sched -p contend
 	$(BIN)/python -m pytest -q -m "not slow"
+
+docs: build $(VENV)/dev-ready ## Build the docs site into site/ (the tests build it, too)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "site/index.html"
 
 studies: build ## Reproduce the published studies whole (under 20 minutes on 2 cores), and derive their fitted parameters again
 	@for study in studies/*/study.toml; do $(CONTEND) fit $$(dirname $$study) --check || exit $$?; done
@@ -67,7 +71,7 @@ lock: $(VENV)/ready ## Pin the newest Python packages that fit requirements*.in
 		requirements-dev.in -o requirements-dev.lock
 
 clean: ## Remove what was built
-	rm -rf $(VENV) results python/contend/*.so .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) results site python/contend/*.so .pytest_cache .mypy_cache .ruff_cache
 	$(CARGO) clean --quiet
 
 $(VENV)/bin/python:

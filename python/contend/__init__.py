@@ -1,11 +1,12 @@
 """contend: a wind tunnel for CPU schedulers and locks.
 
->>> import contend
->>> result = contend.run({"machine": "4c", "horizon_s": 0.1, "workload": {"kind": "periodic", "tasks": 8}})
->>> result.outcome
-'horizon'
->>> result["ledger"].columns
-['account', 'ns', 'share']
+Examples:
+    >>> import contend
+    >>> result = contend.run({"machine": "4c", "horizon_s": 0.1, "workload": {"kind": "periodic", "tasks": 8}})
+    >>> result.outcome
+    'horizon'
+    >>> result["ledger"].columns
+    ['account', 'ns', 'share']
 
 `run` simulates a scenario and returns a `Result`; `load` reads a stored one. `compare` says how results differ and how
 sure that is, `sweep` runs grids and samples of scenarios. `probe` measures the machine at hand. `reproduce` simulates a

@@ -27,9 +27,17 @@ def probe(
 ) -> dict[str, Any]:
     """Measure the machine at hand.
 
-    Returns a report: `name`, `description`, `hz`, `counts` (CPUs, cores, last-level caches, nodes), `rows` (every cost
-    with value, lo, hi, unit, how, source), `checks`, `notes`, and `toml`, the machine file.
-    Raises ContendError where that is not possible. `progress` is called with the share that is done.
+    Args:
+        quick: Fewer repetitions.
+        name: Of the machine.
+        progress: Called with the share that is done.
+
+    Returns:
+        `name`, `description`, `hz`, `counts` (CPUs, cores, last-level caches, nodes), `rows` (every cost with value,
+            lo, hi, unit, how, source), `checks`, `notes`, and `toml`, the machine file.
+
+    Raises:
+        ContendError: It cannot be measured.
     """
     report: dict[str, Any] = json.loads(_core.probe(quick=quick, name=name, progress=progress))
     return report

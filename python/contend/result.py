@@ -115,9 +115,13 @@ class Result:
 
 
 def load(path: str | os.PathLike[str]) -> Result:
-    """Read a stored result (a directory).
+    """Read a stored result.
 
-    Raises ContendError if it is none, or of a newer version than this package reads.
+    Args:
+        path: Its directory.
+
+    Raises:
+        ContendError: It is none, or of a version that this package does not read.
     """
     directory = Path(path)
     if directory.name == "summary.json" and directory.is_file():

@@ -40,12 +40,28 @@ def run(
 ) -> Result:
     """Simulate a scenario.
 
-    scenario: a path (scenario, rt-app file, recording, or a result's directory), or a mapping with a scenario's keys.
-    The other arguments override what the scenario says, as the options of `contend run` do. `out` stores the result in
-    a directory, `trace` writes the scheduling events to a file. The GIL is released for the whole run.
+    What is not None overrides what the scenario says, as the options of `contend run` do. The GIL is released for the
+    whole run.
 
-    Raises ContendError (ScenarioInvalid if the scenario is to blame), and KeyboardInterrupt on Ctrl-C; then nothing is
-    written.
+    Args:
+        scenario: A path (scenario, rt-app file, recording, or a result's directory), or a mapping with a scenario's
+            keys.
+        machine: A shipped machine, a machine file, or a shape such as `2n2l8c2t`.
+        policy: A preset.
+        set: Features, costs, and keys of workload, hypervisor and guests, as `--set` takes them.
+        seed: Of all random choices, 0 to 2^63 - 1.
+        horizon_s: The run ends after so many virtual seconds if tasks live.
+        warmup_s: What programs report in the first virtual seconds does not count.
+        trace: A file to write the scheduling events to.
+        out: A directory to store the result in.
+        progress: Called some times a second.
+
+    Returns:
+        The result, whatever the outcome.
+
+    Raises:
+        ContendError: Something is refused; ScenarioInvalid if the scenario is to blame.
+        KeyboardInterrupt: Ctrl-C; nothing is written.
     """
     path: str | None = None
     text: str | None = None

@@ -282,12 +282,22 @@ def compare(
 ) -> Comparison:
     """Compare results with a baseline.
 
-    Each is a stored result or a scenario, which is run under `seeds` seeds (from the baseline's own on; at least 2), or
-    a directory of several results: repeats, which are taken as they are. `metrics` are names or groups of
-    `contend.quantity`, or expressions as in a sweep; all quantities that are not 0 everywhere if left out.
-    `divergence`: look for the first scheduling event that differs. On `jobs` cores, all if left out.
+    Each side is a stored result or a scenario, which is run under several seeds, or a directory of several results:
+    repeats, which are taken as they are.
 
-    Raises ContendError, and KeyboardInterrupt on Ctrl-C.
+    Args:
+        baseline: What the others are compared with.
+        *results: At least one.
+        seeds: Runs of each, from the baseline's own seed on; at least 2.
+        metrics: Names or groups of what `contend compare` shows, or expressions as in a sweep; all quantities that are
+            not 0 everywhere if left out.
+        divergence: Look for the first scheduling event that differs.
+        jobs: Cores to use; all if left out.
+        progress: Called some times a second.
+
+    Raises:
+        ContendError: Something is refused.
+        KeyboardInterrupt: Ctrl-C.
     """
     if not results:
         raise ContendError("compare: found one result; should be a baseline and at least one other")

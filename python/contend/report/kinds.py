@@ -22,8 +22,12 @@ SHOULD = "a result's directory, a sweep's directory, a file of `contend reproduc
 def report(*of: Result | str | os.PathLike[str], progress: Progress | None = None) -> str:
     """The HTML of a report: of one result, of several side by side (the first is the baseline), of a study or a sweep.
 
-    of: results, or paths; a shipped study's name is simulated first, quickly. Raises ContendError if something else
-    is given.
+    Args:
+        *of: Results, or paths; a shipped study's name is simulated first, quickly.
+        progress: Of a study's runs.
+
+    Raises:
+        ContendError: Something else is given.
     """
     return page_of(of, progress=progress).html()
 

@@ -193,9 +193,15 @@ class _Unpatched:
 
 
 def fit(study: str | os.PathLike[str], *, progress: Progress | None = None) -> Fit:
-    """Derive every fitted parameter of a study again.
+    """Derive every fitted parameter of a study again, from the unpatched rows that it names.
 
-    Raises ContendError, and KeyboardInterrupt on Ctrl-C.
+    Args:
+        study: A name, or the path of a folder with study.toml.
+        progress: Called some times a second.
+
+    Raises:
+        ContendError: Something is refused; StudyInvalid if the study's files are to blame.
+        KeyboardInterrupt: Ctrl-C.
     """
     loaded = load(study)
     fitted = groups(loaded)

@@ -357,11 +357,17 @@ def reproduce(
 ) -> Reproduction:
     """Simulate studies and compare with what was published.
 
-    studies: a name, a path of a folder with study.toml, or several; all shipped ones if left out. `quick` takes short
-    slices, one seed and no bands; `seeds` overrides the number of seeds; `ablate` adds the effect of each feature
-    alone and of all but each; `beyond` simulates the tables without published values instead.
+    Args:
+        studies: A name, a path of a folder with study.toml, or several; all shipped ones if left out.
+        quick: Short slices, one seed and no bands.
+        seeds: Runs of each variant, in place of the study's number.
+        ablate: Also the effect of each feature alone, and of all but each.
+        beyond: The tables without published values instead.
+        progress: Called some times a second.
 
-    Raises ContendError, and KeyboardInterrupt on Ctrl-C.
+    Raises:
+        ContendError: Something is refused; StudyInvalid if a study's files are to blame.
+        KeyboardInterrupt: Ctrl-C.
     """
     if seeds is not None and not 1 <= seeds <= SEEDS_MAX:
         raise _core.ContendError(f"--seeds: found {seeds}; should be a whole number from 1 to {SEEDS_MAX:,}")

@@ -97,13 +97,18 @@ def sweep(
     cluster: str | None = None,
     progress: Progress | None = None,
 ) -> Sweep:
-    """Run a sweep (a file, or a mapping with its keys) into the directory `out` (NAME.sweep unless given).
+    """Run a sweep into a directory. What is in it already is not run again.
 
-    What is in the directory already is not run again. On `jobs` cores (all unless given), or on the Dask cluster whose
-    scheduler is at `cluster` (tcp://HOST:PORT, or the scheduler's file).
+    Args:
+        what: A file, or a mapping with its keys.
+        out: The directory; NAME.sweep unless given.
+        jobs: Cores to use; all unless given.
+        cluster: In place of cores, a Dask cluster's scheduler: tcp://HOST:PORT, or its file.
+        progress: Called with what is done, all, and what is counted.
 
-    Raises ContendError (ScenarioInvalid if the sweep's file is to blame), and Incomplete, whose `sweep` is what was
-    done by then, on Ctrl-C or if the cluster goes away.
+    Raises:
+        ContendError: Something is refused; ScenarioInvalid if the sweep's file is to blame.
+        Incomplete: Ctrl-C, or the cluster went away; its `sweep` is what was done by then.
     """
     from contend.sweeping.store import Store
 
