@@ -27,7 +27,8 @@ quick: build $(VENV)/dev-ready ## Part of the tests (under a minute after a buil
 	$(BIN)/python -m pytest -q -m "not slow"
 
 docs: build $(VENV)/dev-ready ## Build the docs site into site/ (the tests build it, too)
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@# Not --quiet: it would also silence --strict.
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "site/index.html"
 
 studies: build ## Reproduce the published studies whole (under 20 minutes on 2 cores), and derive their fitted parameters again
