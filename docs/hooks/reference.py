@@ -40,6 +40,11 @@ def page(title: str, made_by: str, *parts: str) -> str:
     return "\n\n".join([f"# {title}", f"Made from the program: `{made_by}`.", *parts]) + "\n"
 
 
+def wide(text: str) -> str:
+    """A page whose table needs the columns beside it."""
+    return f"---\nhide:\n  - navigation\n  - toc\n---\n\n{text}"
+
+
 def workloads() -> str:
     """Every workload with its keys."""
     parts = ["Keys of `[workload]`, and of `--set workload.KEY=VALUE`. More: [What can run](../workloads.md)."]
@@ -208,7 +213,7 @@ def pages() -> dict[str, str]:
         "machines": machines(),
         "studies": studies(),
     }
-    made |= {f"machines/{m['name']}": costs(m) for m in contend.list_machines()}
+    made |= {f"machines/{m['name']}": wide(costs(m)) for m in contend.list_machines()}
     return {f"reference/{name}.md": text for name, text in made.items()}
 
 
