@@ -107,7 +107,7 @@ def test_search_works_in_pages_opened_from_disk(site: Path) -> None:
         page.goto((site / "index.html").as_uri())
         page.keyboard.press("/")
         page.keyboard.type("hackbench")
-        page.wait_for_selector(".md-search-result__item, [class*=search] a[href*=hackbench], [class*=search] ol li a")
+        page.wait_for_selector(".md-search-result__item")
         page.goto((site / "notebooks" / "first-look.html").as_uri())
         assert page.locator(".jp-RenderedImage img").count() == 1
         browser.close()
