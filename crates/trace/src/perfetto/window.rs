@@ -9,8 +9,11 @@ use std::collections::{BinaryHeap, VecDeque};
 
 use crate::event::Event;
 
-/// Events that wait at most, before one is given: some 60 MB.
-pub(super) const EVENTS: usize = 1 << 19;
+/// Events that wait at most, before one is given: some 30 MB, and up to four times that for room in the queues.
+pub(super) const EVENTS: usize = 1 << 18;
+
+/// A queue keeps this much room when it is emptied.
+const ROOM: usize = 1024;
 
 #[derive(Default)]
 pub(super) struct Window {
@@ -47,6 +50,9 @@ impl Window {
         let mut top = self.heap.peek_mut()?;
         let queue = &mut self.queues[top.0.1 as usize];
         let first = queue.pop_front();
+        if queue.capacity() > ROOM && queue.len() < queue.capacity() / 4 {
+            queue.shrink_to(queue.capacity() / 2);
+        }
         match queue.front() {
             Some(next) => top.0.0 = next.event.ts,
             None => drop(std::collections::binary_heap::PeekMut::pop(top)),
