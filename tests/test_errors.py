@@ -148,21 +148,25 @@ def test_files_of_other_kinds(contend: Contend, tmp_path: Path) -> None:
     )
     check(
         contend,
-        f"{tmp_path}: a directory, and no result of a run (scenario.toml is missing); name a scenario (.toml), an "
-        "rt-app file (.json), a recording or a result's directory",
+        f"{tmp_path}: a directory, and neither a result (scenario.toml) nor a recording (recording.toml); name a "
+        "scenario (.toml), an rt-app file (.json), a recording or a result's directory",
         tmp_path,
     )
 
 
 def test_recorders_binary_forms_say_how_to_convert(contend: Contend, tmp_path: Path) -> None:
-    (tmp_path / "t.dat").write_bytes(b"\x17\x08\x44tracing6\0" + b"\0" * 100)
-    done = contend("run", "t.dat")
-    assert done.returncode == 2
-    assert "found a trace-cmd recording (trace.dat); turn it into text first: trace-cmd report" in done.stderr
     (tmp_path / "p.data").write_bytes(b"PERFILE2" + b"\0" * 100)
     done = contend("run", "p.data")
     assert done.returncode == 2
     assert "perf script" in done.stderr
+
+
+def test_a_damaged_trace_dat_says_where(contend: Contend, tmp_path: Path) -> None:
+    (tmp_path / "t.dat").write_bytes(b"\x17\x08\x44tracing6\0" + b"\0" * 100)
+    done = contend("run", "t.dat")
+    assert done.returncode == 2
+    assert 'where "header_page\\0" should stand at byte' in done.stderr
+    assert "trace.dat of version 6 or 7" in done.stderr
 
 
 def test_truncated_gzip(contend: Contend, tmp_path: Path) -> None:

@@ -206,6 +206,9 @@ def test_sample_counters_and_slices(sample):
         if p.HasField("track_event") and p.track_event.track_uuid == running.uuid
     ]
     assert values == [(0, 0), (3_000, 1), (14_000, 2), (15_000, 3), (41_000, 2), (61_000, 0)]
+    track_events = [(p.timestamp, p.track_event) for p in trace.packet if p.HasField("track_event")]
+    flows = {(ts, *event.flow_ids, *event.terminating_flow_ids) for ts, event in track_events}
+    assert {(22_000, 7), (23_000, 7)} <= flows
     (thread,) = [t.thread for t in tracks.values() if t.HasField("thread")]
     assert (thread.pid, thread.tid, thread.thread_name) == (100, 102, "vm0: vcpu2")
 
@@ -237,7 +240,8 @@ def test_compact_bundles_of_perfetto_are_read(tmp_path):
     path = tmp_path / "compact.pftrace"
     path.write_bytes(outer.SerializeToString())
     command = ["cargo", "run", "--quiet", "-p", "contend-trace", "--example", "convert", "--", str(path)]
-    out = subprocess.run(command, cwd=ROOT, check=True, timeout=EXAMPLE_TIMEOUT_S, capture_output=True, text=True).stdout
+    run = subprocess.run(command, cwd=ROOT, check=True, timeout=EXAMPLE_TIMEOUT_S, capture_output=True, text=True)
+    out = run.stdout
     assert "Perfetto trace: 3 events on 1 CPUs over 0.000001500 s" in out
     assert "CPUs of the machine: 4" in out and "lost: 0 events in 1 gaps" in out and "damaged" not in out
 

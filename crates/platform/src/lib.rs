@@ -225,6 +225,12 @@ pub trait Platform {
     fn spinlock(&self, lock: u32, phase: SpinlockPhase) {
         let _ = (lock, phase);
     }
+    /// The calling CPU has got a kernel's spinlock, by its number there, for which it had to wait since `since`: for trace
+    /// hooks. Costs nothing when no trace is on.
+    #[inline]
+    fn lock_waited(&self, lock: u32, since: Time) {
+        let _ = (lock, since);
+    }
     /// Something that a checker wants to know. Nothing happens elsewhere.
     #[inline]
     fn note(&self, note: Note) {
@@ -348,6 +354,11 @@ pub enum SchedEvent {
         target: CpuId,
         /// The task is new.
         new: bool,
+    },
+    /// The CPU begins to serve interrupts, or has served them: what happens in between is not the current task's doing.
+    Interrupt {
+        /// It begins.
+        begin: bool,
     },
     /// The task moves between CPUs.
     Migrate {

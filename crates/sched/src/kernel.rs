@@ -383,6 +383,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
     /// Serve pending interrupts.
     fn interrupts<S: Syscalls<P, L>>(&self, p: &P, sys: &S) {
         let before = p.enter(Account::Interrupt);
+        p.trace(SchedEvent::Interrupt { begin: true });
         while p.interrupt_pending() {
             let found = p.take_interrupts();
             if found.ipis & Ipi::CallFunction.bit() != 0 {
@@ -408,6 +409,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
                 self.push_running(p);
             }
         }
+        p.trace(SchedEvent::Interrupt { begin: false });
         p.enter(before);
     }
 

@@ -219,6 +219,7 @@ impl<P: Platform> KernelLock<P> {
         p.spinlock(self.number, SpinlockPhase::Held);
         if let Some(before) = before {
             p.enter(before);
+            p.lock_waited(self.number, asked);
         }
         self.counters.taken(asked, p.now(), contended);
     }

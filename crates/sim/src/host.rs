@@ -8,19 +8,21 @@ use crate::kvm::{Hypervisor, Kvm};
 use crate::os::{MetricStore, Os, TaskReport};
 use crate::program::Workload;
 use crate::thread::Ready;
+use crate::trace::{Namer, TraceHook};
 use crate::watch::{self, System};
-use crate::world::{Sim, TraceHook, World};
+use crate::world::{Sim, World};
 use crate::xen::XenReport;
 use contend_machine::Machine;
-use contend_platform::{Account, CpuId, NEVER, Nanos, SchedEvent, TaskId, Time};
+use contend_platform::{Account, CpuId, NEVER, Nanos, TaskId, Time};
 use contend_sched::domains::Level;
 use contend_sched::features::{Features, PolicyKind};
 use contend_sched::kernel::Kernel;
 use contend_sched::policy::{Policy, cfs::Cfs, eevdf::Eevdf, fifo::Fifo};
 use contend_sched::rq::{BalanceStats, RqStats};
 use contend_sched::rq_lock::LockStats;
-use std::cell::RefCell;
 use std::rc::Rc;
+
+pub use crate::trace::{EventSink, Who};
 
 /// How a run ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -160,79 +162,6 @@ impl RunResult {
     }
 }
 
-/// A scheduling event with names, as sinks get it.
-pub trait EventSink: 'static {
-    /// A task left a CPU for another. `None`: idle.
-    fn switch(&mut self, now: Time, cpu: CpuId, prev: Option<Who<'_>>, prev_state: u64, next: Option<Who<'_>>);
-    /// A waker (`by`) has begun to wake a task.
-    fn waking(&mut self, now: Time, cpu: CpuId, by: Option<Who<'_>>, task: Who<'_>, target: CpuId);
-    /// A task is on a run queue.
-    fn wakeup(&mut self, now: Time, cpu: CpuId, by: Option<Who<'_>>, task: Who<'_>, target: CpuId, new: bool);
-    /// A task moves.
-    fn migrate(&mut self, now: Time, cpu: CpuId, by: Option<Who<'_>>, task: Who<'_>, from: CpuId, to: CpuId);
-    /// The run is over; write out what is held back.
-    ///
-    /// # Errors
-    /// Those of writing, now or at any time before.
-    fn finish(&mut self, now: Time) -> std::io::Result<()>;
-}
-
-/// A task as events name it.
-#[derive(Clone, Copy, Debug)]
-pub struct Who<'a> {
-    /// Number in order of creation.
-    pub id: u64,
-    /// Name.
-    pub name: &'a str,
-    /// Nice value.
-    pub nice: i8,
-}
-
-/// Passes events on to a sink, with the tasks' names.
-struct Namer {
-    os: RefCell<Option<Rc<Os<Sim>>>>,
-    sink: RefCell<Box<dyn EventSink>>,
-    curr: RefCell<Vec<Option<TaskId>>>,
-}
-
-impl Namer {
-    fn named<R>(os: &Os<Sim>, task: Option<TaskId>, f: impl FnOnce(Option<Who<'_>>) -> R) -> R {
-        let Some(task) = task else { return f(None) };
-        let mut f = Some(f);
-        let mut out = None;
-        os.identify(task, |id, name, nice| {
-            out = f.take().map(|f| f(Some(Who { id, name, nice })));
-        });
-        out.expect("identify calls back once")
-    }
-}
-
-impl TraceHook for Namer {
-    fn event(&self, now: Time, cpu: CpuId, event: SchedEvent) {
-        let os = self.os.borrow();
-        let Some(os) = os.as_ref() else { return };
-        let mut sink = self.sink.borrow_mut();
-        let by = self.curr.borrow()[cpu.index()];
-        match event {
-            SchedEvent::Switch { prev, prev_state, next } => {
-                self.curr.borrow_mut()[cpu.index()] = next;
-                Self::named(os, prev, |prev| {
-                    Self::named(os, next, |next| sink.switch(now, cpu, prev, prev_state, next));
-                });
-            }
-            SchedEvent::Waking { task, target } => Self::named(os, by, |by| {
-                Self::named(os, Some(task), |t| t.into_iter().for_each(|t| sink.waking(now, cpu, by, t, target)));
-            }),
-            SchedEvent::Wakeup { task, target, new } => Self::named(os, by, |by| {
-                Self::named(os, Some(task), |t| t.into_iter().for_each(|t| sink.wakeup(now, cpu, by, t, target, new)));
-            }),
-            SchedEvent::Migrate { task, from, to } => Self::named(os, by, |by| {
-                Self::named(os, Some(task), |t| t.into_iter().for_each(|t| sink.migrate(now, cpu, by, t, from, to)));
-            }),
-        }
-    }
-}
-
 /// What the caller hears while a simulation runs, and answers: false stops it.
 pub type Progress<'a> = &'a mut dyn FnMut(Status) -> bool;
 
@@ -310,7 +239,7 @@ struct Host<L: Policy> {
     trace: Option<Rc<Namer>>,
     horizon: Time,
     limits: Limits,
-    guests: Vec<Box<dyn RunningGuest>>,
+    guests: Vec<Rc<dyn RunningGuest>>,
     sim: Sim,
 }
 
@@ -321,7 +250,7 @@ fn boot_guests(
     workload: &Workload,
     threads: &mut Vec<Ready>,
     (seed, warmup): (u64, Time),
-) -> std::io::Result<(Vec<Box<dyn RunningGuest>>, Sim)> {
+) -> std::io::Result<(Vec<Rc<dyn RunningGuest>>, Sim)> {
     if guests.specs.is_empty() {
         return Ok((Vec::new(), sim));
     }
@@ -347,7 +276,7 @@ struct Watched<'a, L: Policy> {
     kernel: &'a Kernel<Sim, L>,
     os: &'a Os<Sim>,
     engine: &'a Engine,
-    guests: &'a [Box<dyn RunningGuest>],
+    guests: &'a [Rc<dyn RunningGuest>],
 }
 
 impl<L: Policy> System for Watched<'_, L> {
@@ -387,9 +316,7 @@ impl<L: Policy> Host<L> {
     fn new(policy: L, setup: Setup, sink: Option<Box<dyn EventSink>>) -> std::io::Result<Self> {
         let Setup { machine, features, mut workload, seed, limits, guests } = setup;
         let cpus = machine.topology.nr_cpus();
-        let trace = sink.map(|sink| {
-            Rc::new(Namer { os: RefCell::new(None), sink: RefCell::new(sink), curr: RefCell::new(vec![None; cpus]) })
-        });
+        let trace = sink.map(|sink| Rc::new(Namer::new(sink, cpus)));
         let tick = 1_000_000_000 / u64::from(machine.hz);
         let topo = machine.topology.clone();
         let engine = Engine::new(machine);
@@ -401,8 +328,9 @@ impl<L: Policy> Host<L> {
         let mut threads = threads.into_iter().map(|t| t.make(&engine)).collect::<std::io::Result<Vec<_>>>()?;
         let (guests, sim) = boot_guests(guests, sim, &workload, &mut threads, (seed, limits.warmup))?;
         let os = Rc::new(Os::new(&sim, &kernel, &mut workload, threads, seed, limits.warmup));
-        if let Some(t) = &trace {
-            *t.os.borrow_mut() = Some(Rc::clone(&os));
+        if let Some(trace) = &trace {
+            let locks = lock_reports(&kernel, &os).map(|(lock, number)| (number, lock.name));
+            trace.introduce(&os, locks.collect(), &guests);
         }
         let stacks = engine.boot(|_| {
             let (sim, kernel, os) = (sim.clone(), Rc::clone(&kernel), Rc::clone(&os));
@@ -422,8 +350,7 @@ impl<L: Policy> Host<L> {
         let (outcome, end) = watch::run(&self.engine, &mut self.stacks, &system, bounds, progress);
         let result = self.result(outcome, end);
         if let Some(trace) = &self.trace {
-            trace.sink.borrow_mut().finish(end)?;
-            *trace.os.borrow_mut() = None;
+            trace.finish(end)?;
         }
         Ok(result)
     }

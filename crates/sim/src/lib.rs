@@ -10,6 +10,7 @@ pub mod os;
 pub mod program;
 pub mod queue;
 pub mod thread;
+pub mod trace;
 mod watch;
 pub mod world;
 pub mod xen;

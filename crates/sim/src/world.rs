@@ -7,6 +7,7 @@ use crate::lines::Touch;
 use crate::os::Os;
 use crate::program::{Op, RingEnd};
 use crate::thread::Ready;
+use crate::trace::Waiter;
 use contend_platform::{
     Account, CpuId, Interrupts, Ipi, Line, NEVER, Nanos, Ordering, Platform, SchedEvent, SchedPlatform, TaskId, Time,
     Trap, Work,
@@ -126,11 +127,7 @@ impl World for Sim {
     }
 }
 
-/// Receives scheduling events when a trace is on.
-pub trait TraceHook {
-    /// Something happened on `cpu` at `now`.
-    fn event(&self, now: Time, cpu: CpuId, event: SchedEvent);
-}
+pub use crate::trace::TraceHook;
 
 impl Sim {
     /// A handle on `engine`.
@@ -145,6 +142,10 @@ impl Sim {
     /// The hypervisor of a host of guests.
     pub(crate) fn kvm(&self) -> Option<&Rc<Hypervisor>> {
         self.kvm.as_ref()
+    }
+    /// Who is told what happens.
+    pub(crate) fn hook(&self) -> Option<&Rc<dyn TraceHook>> {
+        self.trace.as_ref()
     }
     /// The engine behind it.
     pub fn engine(&self) -> &Rc<Engine> {
@@ -311,6 +312,12 @@ impl Platform for Sim {
     }
     fn kick(&self, _w: &SimWord, target: CpuId) {
         self.engine.send_ipi(target, Ipi::Reschedule);
+    }
+
+    fn lock_waited(&self, lock: u32, since: Time) {
+        if let Some(hook) = &self.trace {
+            hook.waited(self.engine.now(), Waiter::Cpu(self.engine.current()), lock, since);
+        }
     }
 
     #[inline]

@@ -7,7 +7,7 @@
 use std::fs::File;
 use std::io;
 
-use contend_trace::perfetto::{Unit, Writer};
+use contend_trace::perfetto::{Flow, Unit, Writer};
 use contend_trace::{At, Context, Kind, SchedSink, Task, TaskState};
 
 const US: u64 = 1_000;
@@ -50,9 +50,10 @@ fn main() -> io::Result<()> {
     w.wakeup_new(at(15, 0, VCPU_1), BUILD, 0)?;
     w.counter(running, 15 * US, 3)?;
     w.begin(vcpu_2, 16 * US, "lock wait")?;
+    w.instant_with(vcpu_2, 23 * US, "waits on", Flow::To(7))?;
     w.switch(at(20, 0, VCPU_1), VCPU_1, TaskState::PREEMPTED, BUILD)?;
     w.exec(at(21, 0, BUILD), "/usr/bin/make", 200, 200)?;
-    w.instant(lock, 22 * US, "holder preempted")?;
+    w.instant_with(lock, 22 * US, "holder preempted", Flow::From(7))?;
     w.exit(at(40, 0, BUILD), BUILD)?;
     w.switch(at(41, 0, BUILD), BUILD, TaskState::ZOMBIE, VCPU_1)?;
     w.counter(running, 41 * US, 2)?;

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::rc::Rc;
 
 use contend_trace::perfetto::proto::{self, FtraceEvent, Trace, TracePacket};
-use contend_trace::perfetto::{Unit, Writer};
+use contend_trace::perfetto::{Flow, Unit, Writer};
 use contend_trace::{At, Context, SchedSink, Task, TaskState};
 use prost::Message;
 
@@ -52,7 +52,9 @@ fn fill(w: &mut Writer<Vec<u8>>) -> io::Result<()> {
     let track = w.slice_track("rq 0", Some(top))?;
     let count = w.counter_track("nr_running", Unit::Named("tasks"), None)?;
     w.begin(track, 20, "wait")?;
-    w.instant(track, 21, "kick")?;
+    w.instant_with(track, 21, "kick", Flow::From(u64::MAX))?;
+    w.begin_with(track, 21, "kicked", Flow::To(u64::MAX))?;
+    w.end(track, 21)?;
     w.end(track, 22)?;
     w.counter(count, 23, -5)
 }
@@ -143,6 +145,8 @@ fn track_events_and_their_names() {
         [
             (Some(20), Some(1), Some(2), Some(1), None),
             (Some(21), Some(3), Some(2), Some(2), None),
+            (Some(21), Some(1), Some(2), Some(3), None),
+            (Some(21), Some(2), Some(2), None, None),
             (Some(22), Some(2), Some(2), None, None),
             (Some(23), Some(4), Some(3), None, Some(-5)),
         ]
@@ -150,7 +154,8 @@ fn track_events_and_their_names() {
     let names: Vec<_> = events.iter().map(|p| p.interned_data.as_ref().map(|d| d.event_names[0].clone())).collect();
     assert_eq!(names[0].as_ref().unwrap().name.as_deref(), Some("wait"));
     assert_eq!(names[1].as_ref().unwrap().iid, Some(2));
-    assert!(names[2].is_none() && names[3].is_none());
+    assert_eq!(names[2].as_ref().unwrap().iid, Some(3));
+    assert!(names[3..].iter().all(Option::is_none));
 }
 
 /// The table of names may fill up: then numbering begins anew, and says so.
@@ -176,6 +181,15 @@ fn names_are_bounded() {
         seen += 1;
     }
     assert_eq!((seen, restarts), (MANY, 1));
+}
+
+#[test]
+fn arrows_join_two_events() {
+    let packets = packets(fill);
+    let flows = |f: fn(&proto::TrackEvent) -> &Vec<u64>| -> Vec<u64> {
+        packets.iter().filter_map(|p| p.track_event.as_ref()).flat_map(|e| f(e).clone()).collect()
+    };
+    assert_eq!((flows(|e| &e.flow_ids), flows(|e| &e.terminating_flow_ids)), (vec![u64::MAX], vec![u64::MAX]));
 }
 
 /// Counts what it is given, and in which pieces.

@@ -1,12 +1,13 @@
 //! What the code of guests knows of its hypervisor, whichever that is.
 
 use super::channel::Channel;
+use crate::trace::TraceHook;
 use crate::world::SimWord;
 use contend_machine::Machine;
 use contend_platform::{NEVER, Nanos, Platform};
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeMap;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 
 /// What hosting costs on the machine, in ns: its file's section `[virt]`.
 #[derive(Clone, Copy, Debug)]
@@ -54,6 +55,8 @@ pub(crate) struct Hosting {
     pub pv_preempted: bool,
     /// A guest that interrupts such a vCPU yields to it by hypercall.
     pub pv_sched_yield: bool,
+    /// Who is told what vCPUs do, as long as somebody wants to know.
+    hook: OnceCell<Weak<dyn TraceHook>>,
     /// Interrupts between vCPUs that arrived.
     pub ipis_delivered: Cell<u64>,
     /// Guests and host programs that the run waits for.
@@ -71,10 +74,20 @@ impl Hosting {
             ple_window,
             pv_preempted: false,
             pv_sched_yield: false,
+            hook: OnceCell::new(),
             ipis_delivered: Cell::new(0),
             unfinished: Cell::new(unfinished),
             channels: RefCell::default(),
         }
+    }
+    /// Tell `hook` what vCPUs do from now on.
+    pub fn tell(&self, hook: &Rc<dyn TraceHook>) {
+        assert!(self.hook.set(Rc::downgrade(hook)).is_ok(), "guests are watched once");
+    }
+    /// Who is told what vCPUs do.
+    #[inline]
+    pub fn hook(&self) -> Option<Rc<dyn TraceHook>> {
+        self.hook.get().and_then(Weak::upgrade)
     }
     /// A ring that guests share, made when it is first asked for.
     pub fn channel(&self, p: &impl Platform<Word = SimWord>, number: u32) -> Rc<Channel> {

@@ -11,8 +11,9 @@ use crate::engine::{Code, Engine};
 use crate::host::{LockReport, lock_reports};
 use crate::os::Os;
 use crate::thread::{Ready, Thread};
+use crate::trace::Names;
 use crate::world::Sim;
-use contend_platform::{CpuId, Nanos, Platform, Time};
+use contend_platform::{CpuId, Nanos, Platform, TaskId, Time};
 use contend_sched::features::{Features, PolicyKind};
 use contend_sched::kernel::Kernel;
 use contend_sched::policy::{Policy, cfs::Cfs, eevdf::Eevdf, fifo::Fifo};
@@ -23,7 +24,13 @@ use std::rc::Rc;
 const STACK_BYTES: usize = 256 * 1024;
 
 /// A guest whose kernel's policy is some other code's business.
-pub(crate) trait RunningGuest {
+pub(crate) trait RunningGuest: Names {
+    /// Its number in the run.
+    fn number(&self) -> u16;
+    /// Its name.
+    fn name(&self) -> &str;
+    /// How many vCPUs it has.
+    fn vcpus(&self) -> usize;
     /// What happened until `end`.
     fn report(&self, end: Time) -> GuestReport;
     /// Tasks that wait, and for what.
@@ -40,7 +47,7 @@ struct Running<L: Policy> {
 /// A guest that is ready to run.
 pub(crate) struct Booted {
     pub vm: Rc<Vm>,
-    pub guest: Box<dyn RunningGuest>,
+    pub guest: Rc<dyn RunningGuest>,
     /// The threads that are its vCPUs.
     pub threads: Vec<Ready>,
 }
@@ -76,7 +83,7 @@ fn boot_with<L: Policy>(
     let (p, hosting) = (with.p, with.hosting);
     let engine: &Rc<Engine> = p.engine();
     let n = topology.nr_cpus();
-    let vcpu = |i: usize| Rc::new(VcpuState::new(p, CpuId(i as u16), Rc::clone(hosting)));
+    let vcpu = |i: usize| Rc::new(VcpuState::new(p, index as u16, CpuId(i as u16), Rc::clone(hosting)));
     let vm = Rc::new(Vm {
         vcpus: (0..n).map(vcpu).collect(),
         last_boosted: p.word(p.line(), 0),
@@ -122,10 +129,28 @@ fn boot_with<L: Policy>(
         });
     }
     let running = Running { name, vm: Rc::clone(&vm), kernel, os };
-    Ok(Booted { vm, guest: Box::new(running), threads })
+    Ok(Booted { vm, guest: Rc::new(running), threads })
+}
+
+impl<L: Policy> Names for Running<L> {
+    fn identify(&self, task: TaskId, f: &mut dyn FnMut(u64, &str, i8)) {
+        self.os.identify(task, f);
+    }
+    fn locks(&self) -> Vec<(u32, String)> {
+        lock_reports(&self.kernel, &self.os).map(|(lock, number)| (number, lock.name)).collect()
+    }
 }
 
 impl<L: Policy> RunningGuest for Running<L> {
+    fn number(&self) -> u16 {
+        self.vm.vcpu(CpuId(0)).guest
+    }
+    fn name(&self) -> &str {
+        &self.name
+    }
+    fn vcpus(&self) -> usize {
+        self.vm.vcpus.len()
+    }
     fn report(&self, end: Time) -> GuestReport {
         let vcpus = self.vm.vcpus.iter().map(|v| {
             let (ledger, times) = v.close(end);

@@ -5,6 +5,7 @@ use crate::counters::Counters;
 use crate::engine::take_back;
 use crate::kvm::Exit;
 use crate::thread::Thread;
+use crate::trace::{GuestCpu, VcpuPhase};
 use crate::world::{Sim, SimWord};
 use contend_platform::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use contend_platform::{Account, CpuId, Line, NEVER, Nanos, Platform, TaskId, Time, Trap};
@@ -41,7 +42,8 @@ pub(crate) struct TaskWords {
 
 /// A vCPU.
 pub(crate) struct VcpuState {
-    /// Its number in its guest.
+    /// Its guest's number in the run, and its own in the guest.
+    pub guest: u16,
     pub number: CpuId,
     /// Its thread, once that exists.
     pub task: OnceCell<TaskId>,
@@ -69,6 +71,8 @@ pub(crate) struct VcpuState {
     pub exits: Counters<{ Exit::COUNT }>,
     /// All exits: tells whether a loop was left.
     pub exits_sum: Cell<u64>,
+    /// Why it left guest mode last.
+    last_exit: Cell<Exit>,
 
     pub tick_at: Cell<Time>,
     pub tick_stopped: Cell<bool>,
@@ -93,9 +97,10 @@ pub(crate) struct VcpuState {
 
 impl VcpuState {
     /// A vCPU before its thread starts.
-    pub fn new(p: &Sim, number: CpuId, hosting: Rc<Hosting>) -> Self {
+    pub fn new(p: &Sim, guest: u16, number: CpuId, hosting: Rc<Hosting>) -> Self {
         let (shared, spin) = (p.line(), p.line());
         VcpuState {
+            guest,
             number,
             task: OnceCell::new(),
             task_words: OnceCell::new(),
@@ -114,6 +119,7 @@ impl VcpuState {
             ledger: std::array::from_fn(|_| Cell::new(0)),
             exits: Counters::default(),
             exits_sum: Cell::new(0),
+            last_exit: Cell::new(Exit::ExternalInterrupt),
             tick_at: Cell::new(NEVER),
             tick_stopped: Cell::new(true),
             timers: RefCell::default(),
@@ -165,6 +171,20 @@ impl VcpuState {
         let since = self.phase_since.replace(now);
         let t = &self.times[old as usize];
         t.set(t.get() + now - since);
+        if let Some(hook) = self.hosting.hook() {
+            let phase = match phase {
+                Phase::Guest => VcpuPhase::Guest,
+                Phase::Host if old == Phase::Guest => VcpuPhase::Exit(self.last_exit.get()),
+                Phase::Host => VcpuPhase::Host,
+                Phase::Stolen => VcpuPhase::Stolen,
+                Phase::Halted => VcpuPhase::Halted,
+            };
+            hook.vcpu(now, self.name(), phase);
+        }
+    }
+    /// What traces call it.
+    pub fn name(&self) -> GuestCpu {
+        GuestCpu { guest: self.guest, cpu: self.number }
     }
     pub fn phase(&self) -> Phase {
         self.phase.get()
@@ -242,6 +262,7 @@ impl VcpuState {
     pub fn count_exit(&self, exit: Exit) {
         self.exits.add(exit as usize, 1);
         self.exits_sum.set(self.exits_sum.get() + 1);
+        self.last_exit.set(exit);
     }
 
     fn leave(&self, thread: &Thread) {

@@ -9,11 +9,12 @@ use crate::engine::{FULL_SPEED, first_tick, next_tick};
 use crate::kvm::{Exit, VcpuCall};
 use crate::program::RingEnd;
 use crate::thread::{Call, Spin, Thread};
+use crate::trace::Waiter;
 use crate::world::{SimCell, SimWord, World};
 use contend_platform::Ordering::Acquire;
 use contend_platform::{
-    Account, CpuId, Interrupts, Ipi, Line, LockEvent, NEVER, Nanos, Ordering, Platform, SchedPlatform, SpinlockPhase,
-    TaskId, Time, Trap, Work,
+    Account, CpuId, Interrupts, Ipi, Line, LockEvent, NEVER, Nanos, Ordering, Platform, SchedEvent, SchedPlatform,
+    SpinlockPhase, TaskId, Time, Trap, Work,
 };
 use std::cmp::Reverse;
 use std::rc::Rc;
@@ -252,6 +253,12 @@ impl Platform for Vcpu {
         }
     }
 
+    fn lock_waited(&self, lock: u32, since: Time) {
+        if let Some(hook) = self.vm.hosting.hook() {
+            hook.waited(self.now(), Waiter::Vcpu(self.state.name()), lock, since);
+        }
+    }
+
     #[inline]
     unsafe fn read<T, R>(&self, c: &SimCell<T>, f: impl FnOnce(&T) -> R) -> R {
         // SAFETY: passed on from the caller.
@@ -377,6 +384,11 @@ impl SchedPlatform for Vcpu {
     }
     fn idle_polls(&self) -> bool {
         false
+    }
+    fn trace(&self, event: SchedEvent) {
+        if let Some(hook) = self.vm.hosting.hook() {
+            hook.guest_event(self.now(), self.state.name(), event);
+        }
     }
     fn switch_to(&self, prev: Option<TaskId>, next: Option<TaskId>) {
         if prev != next {

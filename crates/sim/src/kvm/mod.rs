@@ -42,6 +42,9 @@ impl Hypervisor {
         let window = features.pause_exits().then_some(features.ple_window);
         let mut hosting = Hosting::new(machine, modes, window, unfinished);
         (hosting.pv_preempted, hosting.pv_sched_yield) = (features.pv_preempted, features.pv_sched_yield);
+        if let Some(hook) = p.hook() {
+            hosting.tell(hook);
+        }
         Hypervisor {
             on_spin,
             yield_to: features.yield_to(),

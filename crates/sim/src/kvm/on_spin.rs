@@ -96,6 +96,9 @@ impl Hypervisor {
         p.charge(Work::Ns, self.hosting.costs.yield_to);
         self.count(Kvm::YieldTo, 1);
         let end = kernel.yield_to(p, me.thread_task(), to.thread_task(), self.yield_to);
+        if let Some(hook) = p.hook() {
+            hook.yield_to(p.now(), me.name(), to.number, end);
+        }
         let unlocked = end == Yielded::Running && self.yield_to.unlocked_check;
         self.count(Kvm::YieldToRunningUnlocked, u64::from(unlocked));
         self.count(

@@ -9,6 +9,7 @@ use crate::kvm::Kvm;
 use crate::os::{MetricStore, TaskReport, random_stream};
 use crate::program::Program;
 use crate::thread::State;
+use crate::trace::{GuestNamer, TraceHook};
 use crate::watch::{self, System};
 use crate::world::{Sim, World};
 use contend_platform::{CpuId, Line, NEVER, Nanos, Platform, TaskId, Time};
@@ -100,7 +101,7 @@ pub fn simulate(setup: XenSetup, sinks: Sinks, progress: Progress<'_>) -> std::i
 pub fn simulate_with<L: XenPolicy + Clone>(
     policy: L,
     setup: XenSetup,
-    sinks: Sinks,
+    mut sinks: Sinks,
     progress: Progress<'_>,
 ) -> std::io::Result<RunResult> {
     let XenSetup { machine, features, pools, domains, mut timeline, seed, limits, .. } = setup;
@@ -138,8 +139,15 @@ pub fn simulate_with<L: XenPolicy + Clone>(
         metrics: RefCell::default(),
         warmup: limits.warmup,
     });
+    let told = sinks.sched.take().map(|sink| Rc::new(RefCell::new(sink)));
+    let namer = told.clone().map(|sink| Rc::new(GuestNamer::new(sink)));
+    if let Some(namer) = &namer {
+        host.hosting.tell(&(Rc::clone(namer) as Rc<dyn TraceHook>));
+        namer.introduce(&guests);
+    }
     let names = xen.units.iter().map(|u| format!("d{}v{}", u.info.dom, u.info.vcpu)).collect();
-    let tracing = sinks.any();
+    let tracing = told.is_some() || sinks.xen.is_some();
+    let sinks = (told, sinks.xen);
     let watcher = Rc::new(Watcher::new(Rc::clone(&host.occupants), names, &xen, sinks, features.trace_switch_vcpu));
     xen.observe(Rc::clone(&watcher) as Rc<dyn Observer>, tracing);
     let xen = Rc::new(xen);
@@ -152,6 +160,9 @@ pub fn simulate_with<L: XenPolicy + Clone>(
     let system = Watched { host: &host, xen: &xen, engine: &engine, guests: &guests };
     let (outcome, end) = watch::run(&engine, &mut stacks, &system, (limits.horizon, limits), progress);
     let result = result(&host, &xen, &engine, &guests, (outcome, end));
+    if let Some(namer) = &namer {
+        namer.let_go();
+    }
     watcher.finish(end)?;
     Ok(result)
 }
@@ -160,7 +171,7 @@ pub fn simulate_with<L: XenPolicy + Clone>(
 struct Fitted {
     occupants: Vec<Occupant>,
     domains: Vec<Domain>,
-    guests: Vec<Box<dyn RunningGuest>>,
+    guests: Vec<Rc<dyn RunningGuest>>,
 }
 
 fn fit(boot: &Boot<'_>, setups: Vec<DomainSetup>) -> std::io::Result<Fitted> {
@@ -270,7 +281,7 @@ struct Watched<'a, L: XenPolicy> {
     host: &'a XenHost,
     xen: &'a Xen<Sim, L>,
     engine: &'a Engine,
-    guests: &'a [Box<dyn RunningGuest>],
+    guests: &'a [Rc<dyn RunningGuest>],
 }
 
 impl<L: XenPolicy> System for Watched<'_, L> {
@@ -314,7 +325,7 @@ fn result<L: XenPolicy>(
     host: &XenHost,
     xen: &Xen<Sim, L>,
     engine: &Engine,
-    guests: &[Box<dyn RunningGuest>],
+    guests: &[Rc<dyn RunningGuest>],
     (outcome, end): (Outcome, Time),
 ) -> RunResult {
     let (ledgers, timeline) = engine.close_ledger(end);

@@ -3,6 +3,7 @@
 use super::host::Occupant;
 use crate::guest::Phase;
 use crate::host::{EventSink, Who};
+use crate::trace::SharedSink;
 use crate::world::Sim;
 use contend_platform::{CpuId, Time};
 use contend_sched::xen::contract::{UnitId, XenPolicy};
@@ -36,17 +37,12 @@ pub struct Sinks {
     pub xen: Option<Box<dyn RecordSink>>,
 }
 
-impl Sinks {
-    pub(super) fn any(&self) -> bool {
-        self.sched.is_some() || self.xen.is_some()
-    }
-}
-
 pub(super) struct Watcher {
     occupants: Rc<[Occupant]>,
     names: Vec<String>,
     units: HashMap<VcpuId, usize>,
-    sinks: RefCell<Sinks>,
+    sched: Option<SharedSink>,
+    xen: Option<RefCell<Box<dyn RecordSink>>>,
     /// Records of switches carry the vCPU's number (patch 9).
     switch_vcpu: bool,
     /// In what state each pCPU's last vCPU left it.
@@ -59,7 +55,7 @@ impl Watcher {
         occupants: Rc<[Occupant]>,
         names: Vec<String>,
         xen: &Xen<Sim, L>,
-        sinks: Sinks,
+        (sched, xen_records): (Option<SharedSink>, Option<Box<dyn RecordSink>>),
         switch_vcpu: bool,
     ) -> Self {
         let cpus = xen.topo.nr_cpus();
@@ -68,7 +64,8 @@ impl Watcher {
             occupants,
             names,
             units,
-            sinks: RefCell::new(sinks),
+            sched,
+            xen: xen_records.map(RefCell::new),
             switch_vcpu,
             left: RefCell::new(vec![0; cpus]),
             curr: RefCell::new(vec![None; cpus]),
@@ -76,12 +73,11 @@ impl Watcher {
     }
 
     pub fn finish(&self, now: Time) -> std::io::Result<()> {
-        let mut sinks = self.sinks.borrow_mut();
-        if let Some(sink) = &mut sinks.sched {
-            sink.finish(now)?;
+        if let Some(sink) = &self.sched {
+            sink.borrow_mut().finish(now)?;
         }
-        if let Some(sink) = &mut sinks.xen {
-            sink.finish(now)?;
+        if let Some(sink) = &self.xen {
+            sink.borrow_mut().finish(now)?;
         }
         Ok(())
     }
@@ -148,12 +144,11 @@ impl Observer for Watcher {
     }
 
     fn event(&self, now: Time, cpu: CpuId, event: &XenEvent) {
-        let mut sinks = self.sinks.borrow_mut();
-        if let Some(sink) = &mut sinks.xen {
-            sink.event(now, cpu, &if self.switch_vcpu { *event } else { unnumbered(*event) });
+        if let Some(sink) = &self.xen {
+            sink.borrow_mut().event(now, cpu, &if self.switch_vcpu { *event } else { unnumbered(*event) });
         }
-        if let Some(sink) = &mut sinks.sched {
-            self.as_sched(&mut **sink, now, cpu, event);
+        if let Some(sink) = &self.sched {
+            self.as_sched(&mut **sink.borrow_mut(), now, cpu, event);
         }
     }
 }

@@ -3,8 +3,9 @@
 //! A message's length stands before it, so the innermost message is written first, into a buffer that is reused.
 //! Field numbers are named in the callers and checked against [`super::proto`] by decoding.
 
-/// Field numbers and wire types: varint 0, length-delimited 2.
+/// Field numbers and wire types: varint 0, fixed 1, length-delimited 2.
 const VARINT: u32 = 0;
+const FIXED64: u32 = 1;
 const BYTES: u32 = 2;
 
 #[inline]
@@ -26,6 +27,12 @@ pub(super) fn varint_len(value: u64) -> usize {
 pub(super) fn uint(out: &mut Vec<u8>, field: u32, value: u64) {
     varint(out, u64::from(field << 3 | VARINT));
     varint(out, value);
+}
+
+#[inline]
+pub(super) fn fixed64(out: &mut Vec<u8>, field: u32, value: u64) {
+    varint(out, u64::from(field << 3 | FIXED64));
+    out.extend_from_slice(&value.to_le_bytes());
 }
 
 /// `int32` and `int64` fields: negative numbers are sign-extended to 64 bits.

@@ -31,7 +31,7 @@ use crate::event::{Kind, Nanos, TaskState};
 use crate::sink::{At, SchedSink, Task};
 pub(crate) use read::{Source, is_perfetto};
 
-use encode::{bytes, bytes_head, int, uint, varint_len};
+use encode::{bytes, bytes_head, fixed64, int, uint, varint_len};
 use proto::{TracePacket, TrackDescriptor};
 
 /// A CPU's buffer is written when it holds this much: about 500 events.
@@ -54,6 +54,17 @@ const SEQUENCE: u32 = 1;
 /// A track of counters or slices of this trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Track(u64);
+
+/// An arrow between two slices or marks, by a number of the caller's that is used for one arrow only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flow {
+    /// No arrow.
+    None,
+    /// It begins here.
+    From(u64),
+    /// It ends here.
+    To(u64),
+}
 
 /// What a counter counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -210,22 +221,32 @@ impl<W: Write> Writer<W> {
 
     /// The counter has this value from now on.
     pub fn counter(&mut self, track: Track, ts: Nanos, value: i64) -> io::Result<()> {
-        self.track_event(track, ts, proto::TYPE_COUNTER, None, Some(value))
+        self.track_event(track, ts, proto::TYPE_COUNTER, None, Some(value), Flow::None)
     }
 
     /// A slice begins. Slices of one track nest.
     pub fn begin(&mut self, track: Track, ts: Nanos, name: &str) -> io::Result<()> {
-        self.track_event(track, ts, proto::TYPE_SLICE_BEGIN, Some(name), None)
+        self.begin_with(track, ts, name, Flow::None)
+    }
+
+    /// A slice begins, and an arrow begins or ends at it.
+    pub fn begin_with(&mut self, track: Track, ts: Nanos, name: &str, flow: Flow) -> io::Result<()> {
+        self.track_event(track, ts, proto::TYPE_SLICE_BEGIN, Some(name), None, flow)
     }
 
     /// The track's innermost slice ends.
     pub fn end(&mut self, track: Track, ts: Nanos) -> io::Result<()> {
-        self.track_event(track, ts, proto::TYPE_SLICE_END, None, None)
+        self.track_event(track, ts, proto::TYPE_SLICE_END, None, None, Flow::None)
     }
 
     /// A mark without a length.
     pub fn instant(&mut self, track: Track, ts: Nanos, name: &str) -> io::Result<()> {
-        self.track_event(track, ts, proto::TYPE_INSTANT, Some(name), None)
+        self.instant_with(track, ts, name, Flow::None)
+    }
+
+    /// A mark without a length, at which an arrow begins or ends.
+    pub fn instant_with(&mut self, track: Track, ts: Nanos, name: &str, flow: Flow) -> io::Result<()> {
+        self.track_event(track, ts, proto::TYPE_INSTANT, Some(name), None, flow)
     }
 
     fn track_event(
@@ -235,6 +256,7 @@ impl<W: Write> Writer<W> {
         kind: i32,
         name: Option<&str>,
         value: Option<i64>,
+        flow: Flow,
     ) -> io::Result<()> {
         let mut flags = proto::SEQ_NEEDS_INCREMENTAL_STATE;
         let mut new = None;
@@ -261,6 +283,11 @@ impl<W: Write> Writer<W> {
         uint(out, 11, track.0);
         if let Some(value) = value {
             int(out, 30, value);
+        }
+        match flow {
+            Flow::None => {}
+            Flow::From(id) => fixed64(out, 47, id),
+            Flow::To(id) => fixed64(out, 48, id),
         }
         let out = &mut self.packet;
         out.clear();

@@ -1,24 +1,32 @@
 //! Scheduling events of a simulation, written to a file: Perfetto's protobuf, or ftrace text where its name ends in
 //! `.txt`; of a Xen host also Xen's own records ([`is_xentrace`]).
 //!
+//! Perfetto's also has what scheduling events cannot say ([`tracks`]).
+//!
 //! Task `i` of the run has the thread id `i + 1` (0 is idle). The events carry no error back into the simulation: the
 //! first error of writing is kept and comes out at the end.
+
+mod tracks;
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
 use contend_platform::{CpuId, Time};
+use contend_sched::yield_to::Yielded;
 use contend_sim::host::{EventSink, Who};
+use contend_sim::trace::{GuestCpu, VcpuPhase, Waiter};
 use contend_sim::xen::RecordSink;
 use contend_trace::sink::{At, SchedSink, Task};
 use contend_trace::xentrace::{self, Clock};
 use contend_trace::{Context, TaskState, ftrace, perfetto};
 
+use tracks::Tracks;
+
 type Out = BufWriter<File>;
 
 enum Format {
-    Perfetto(perfetto::Writer<Out>),
+    Perfetto(Box<perfetto::Writer<Out>>, Box<Tracks>),
     Text(ftrace::TextWriter<Out>),
 }
 
@@ -41,6 +49,8 @@ pub struct TraceFile {
     format: Option<Format>,
     /// The idle tasks' names, by CPU.
     idle: Vec<Box<str>>,
+    /// On whose behalf each CPU runs; not known of Xen's pCPUs.
+    contexts: Vec<Context>,
     failed: io::Result<()>,
 }
 
@@ -54,10 +64,11 @@ impl TraceFile {
         let format = if named.extension().is_some_and(|e| e == "txt") {
             Format::Text(ftrace::TextWriter::new(out, cpus as u32))
         } else {
-            Format::Perfetto(perfetto::Writer::new(out)?)
+            Format::Perfetto(Box::new(perfetto::Writer::new(out)?), Box::default())
         };
         let idle = (0..cpus).map(|c| format!("swapper/{c}").into()).collect();
-        Ok(TraceFile { format: Some(format), idle, failed: Ok(()) })
+        let contexts = vec![Context::Unknown; cpus];
+        Ok(TraceFile { format: Some(format), idle, contexts, failed: Ok(()) })
     }
 
     /// Write one event of `cpu`, where `by` runs.
@@ -72,15 +83,24 @@ impl TraceFile {
             return;
         }
         let out: &mut dyn SchedSink = match &mut self.format {
-            Some(Format::Perfetto(w)) => w,
+            Some(Format::Perfetto(w, _)) => &mut **w,
             Some(Format::Text(w)) => w,
             None => return,
         };
         let idle = Task { pid: 0, comm: &self.idle[cpu.index()], prio: NICE_0 };
         let by = by.map_or(idle, task);
-        // The simulation does not say whether an interrupt's handler or the task did it.
-        let at = At { ts, cpu: cpu.index() as u32, pid: by.pid, comm: by.comm, context: Context::Unknown };
+        let context = self.contexts[cpu.index()];
+        let at = At { ts, cpu: cpu.index() as u32, pid: by.pid, comm: by.comm, context };
         self.failed = f(out, at, idle);
+    }
+}
+
+impl TraceFile {
+    /// Draw something, if the format has tracks.
+    fn draw(&mut self, f: impl FnOnce(&mut Tracks, &mut perfetto::Writer<Out>) -> io::Result<()>) {
+        if let (Ok(()), Some(Format::Perfetto(w, tracks))) = (&self.failed, &mut self.format) {
+            self.failed = f(tracks, w);
+        }
     }
 }
 
@@ -101,10 +121,19 @@ impl EventSink for TraceFile {
         self.write(now, cpu, prev, |out, at, idle| {
             out.switch(at, prev.map_or(idle, task), state, next.map_or(idle, task))
         });
+        self.draw(|tracks, out| {
+            if let Some(prev) = prev.filter(|_| state.is_dead()) {
+                tracks.exits(task(prev).pid);
+            }
+            next.map_or(Ok(()), |next| tracks.runs(out, now, task(next)))
+        });
     }
 
     fn waking(&mut self, now: Time, cpu: CpuId, by: Option<Who<'_>>, who: Who<'_>, target: CpuId) {
         self.write(now, cpu, by, |out, at, _| out.waking(at, task(who), target.index() as u32));
+        if let Some(by) = by.filter(|_| self.contexts[cpu.index()] != Context::Hardirq) {
+            self.draw(|tracks, out| tracks.waking(out, now, task(by), task(who)));
+        }
     }
 
     fn wakeup(&mut self, now: Time, cpu: CpuId, by: Option<Who<'_>>, who: Who<'_>, target: CpuId, new: bool) {
@@ -119,10 +148,39 @@ impl EventSink for TraceFile {
         self.write(now, cpu, by, |out, at, _| out.migrate(at, task(who), from, to));
     }
 
-    fn finish(&mut self, _now: Time) -> io::Result<()> {
+    fn interrupt(&mut self, _now: Time, cpu: CpuId, begin: bool) {
+        self.contexts[cpu.index()] = if begin { Context::Hardirq } else { Context::Task };
+    }
+
+    fn guests(&mut self, guests: &[(u16, &str, usize)]) {
+        self.draw(|tracks, out| tracks.guests(out, guests));
+    }
+
+    fn waited(&mut self, now: Time, waiter: Waiter, lock: &str, since: Time) {
+        self.draw(|tracks, out| tracks.waited(out, now, waiter, lock, since));
+    }
+
+    fn vcpu(&mut self, now: Time, vcpu: GuestCpu, phase: VcpuPhase) {
+        self.draw(|tracks, out| tracks.vcpu(out, now, vcpu, phase));
+    }
+
+    fn guest_switch(&mut self, now: Time, vcpu: GuestCpu, next: Option<Who<'_>>) {
+        self.draw(|tracks, out| tracks.guest_switch(out, now, vcpu, next));
+    }
+
+    fn guest_waking(&mut self, now: Time, vcpu: GuestCpu, by: Option<Who<'_>>, task: Who<'_>) {
+        self.draw(|tracks, out| tracks.guest_waking(out, now, vcpu, by, task));
+    }
+
+    fn yield_to(&mut self, now: Time, from: GuestCpu, to: CpuId, end: Yielded) {
+        self.draw(|tracks, out| tracks.yield_to(out, now, from, to, end));
+    }
+
+    fn finish(&mut self, now: Time) -> io::Result<()> {
+        self.draw(|tracks, out| tracks.finish(out, now));
         std::mem::replace(&mut self.failed, Ok(()))?;
         match self.format.take() {
-            Some(Format::Perfetto(w)) => w.finish()?.flush(),
+            Some(Format::Perfetto(w, _)) => w.finish()?.flush(),
             Some(Format::Text(w)) => w.finish()?.flush(),
             None => Ok(()),
         }
