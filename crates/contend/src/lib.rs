@@ -23,6 +23,7 @@ pub mod run;
 pub mod scenario;
 mod table;
 pub mod trace;
+pub mod validate;
 pub mod xen_audit;
 pub mod xen_replay;
 pub mod xen_trace;

@@ -48,8 +48,7 @@ pub fn run(plan: &Plan, options: RunOptions<'_>) -> Result<Output, RunError> {
     };
     let host = plan.workload.as_ref().map(|w| w.build_with_reports(cpus, &read));
     let (mut workload, mut recordings) = host.transpose().map_err(|e| plan.workload_error(e))?.unwrap_or_default();
-    let mut limits =
-        Limits { horizon: plan.horizon_ns.unwrap_or(HORIZON_NS_MAX), stall: plan.stall_ns, warmup: plan.warmup_ns };
+    let mut limits = limits(plan);
     let mut guests = guests::build(plan, &read, &mut recordings)?;
     rings::check(plan, &workload, &guests, plan.xen.is_some())?;
     if let Some(end) = guests::one_end(&mut workload, &mut guests) {
@@ -122,6 +121,11 @@ pub fn run(plan: &Plan, options: RunOptions<'_>) -> Result<Output, RunError> {
     output.wall_s = wall.elapsed().as_secs_f64();
     output.cpu_s = thread_cpu_s() - cpu;
     Ok(output)
+}
+
+/// When a run ends by itself.
+pub(crate) fn limits(plan: &Plan) -> Limits {
+    Limits { horizon: plan.horizon_ns.unwrap_or(HORIZON_NS_MAX), stall: plan.stall_ns, warmup: plan.warmup_ns }
 }
 
 /// CPU time of the calling thread, in seconds.

@@ -113,7 +113,10 @@ impl Plan {
 fn for_each_file(spec: &mut WorkloadSpec, f: &mut dyn FnMut(&mut String)) {
     match spec {
         WorkloadSpec::RtApp(s) => f(&mut s.file),
-        WorkloadSpec::Recording(s) => f(&mut s.file),
+        WorkloadSpec::Recording(s) => {
+            f(&mut s.file);
+            f(&mut s.recorded_on);
+        }
         WorkloadSpec::Mix(mix) => mix.parts.iter_mut().for_each(|p| for_each_file(p, f)),
         _ => {}
     }

@@ -1,61 +1,11 @@
 //! From events to the chain of every task in the recording.
 
-use contend_trace::event::{Comm, Context, Event, Kind, TaskRef};
+use contend_trace::event::{Comm, Event, Kind, TaskRef, TaskState};
 use rustc_hash::FxHashMap;
 
-/// One step in 8 bytes: a kind in the upper 8 bits, a number below.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Step(u64);
-
-/// A step, unpacked.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum What {
-    /// Nothing: a post that ended no sleep.
-    Nop,
-    /// Run for this many ns.
-    Run(u64),
-    /// Sleep for this many ns; if [`What::By`] follows, until that task's post.
-    Sleep(u64),
-    /// The task that ended the sleep before.
-    By(u32),
-    /// Wake this task.
-    Post(u32),
-    /// Start this task.
-    Spawn(u32),
-    /// Wait for a post (in tapes).
-    Wait,
-}
-
-/// Times are cut at 13 days.
-const NUMBER: u64 = (1 << 50) - 1;
-
-impl Step {
-    pub fn new(what: What) -> Self {
-        let (tag, number) = match what {
-            What::Nop => (0, 0),
-            What::Run(ns) => (1, ns),
-            What::Sleep(ns) => (2, ns),
-            What::By(t) => (3, t.into()),
-            What::Post(t) => (4, t.into()),
-            What::Spawn(t) => (5, t.into()),
-            What::Wait => (6, 0),
-        };
-        Step(tag << 56 | number.min(NUMBER))
-    }
-
-    pub fn what(self) -> What {
-        let n = self.0 & NUMBER;
-        match self.0 >> 56 {
-            1 => What::Run(n),
-            2 => What::Sleep(n),
-            3 => What::By(n as u32),
-            4 => What::Post(n as u32),
-            5 => What::Spawn(n as u32),
-            6 => What::Wait,
-            _ => What::Nop,
-        }
-    }
-}
+use super::interrupts::{Interrupts, Wakes};
+use crate::model::jobs::Order;
+use crate::model::step::{Step, What, Why};
 
 /// Where a task is.
 #[derive(Clone, Copy, PartialEq)]
@@ -64,8 +14,8 @@ enum State {
     Running(u64),
     /// On a run queue.
     Runnable,
-    /// Asleep since then.
-    Sleeping(u64),
+    /// Asleep since then; uninterruptibly or not.
+    Sleeping(u64, bool),
     Dead,
 }
 
@@ -73,13 +23,17 @@ enum State {
 #[derive(Clone, Copy)]
 struct Wake {
     ts: u64,
-    /// The waker, and where in its chain the post stands; `None`: an interrupt, or nobody known.
-    by: Option<(u32, usize)>,
+    /// The waker, and where in its chain the post stands; otherwise why the sleep ended.
+    by: Result<(u32, usize), Why>,
 }
 
-/// What is odd about a task's events.
+/// What is odd about a task's events, and what was taken out of its runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
+    /// Time of interrupts on its back, in ns.
+    pub interrupts_ns: u64,
+    /// Time it spun for contended kernel locks, in ns.
+    pub spun_ns: u64,
     /// Wake-ups of a task that was not asleep, or that another followed.
     pub idle_wakes: u64,
     /// Sleeps that end without a wake-up in the recording.
@@ -107,6 +61,8 @@ pub struct Chain {
     /// Has slept as only kernel threads do (TASK_IDLE).
     pub kernel: bool,
     pub exited: bool,
+    /// Has started others.
+    starts: bool,
     pub counts: Counts,
     state: State,
     run: u64,
@@ -129,6 +85,7 @@ pub struct Exec {
 pub struct Chains {
     pub tasks: Vec<Chain>,
     pub execs: Vec<Exec>,
+    pub order: Vec<Order>,
     pub last_ts: u64,
 }
 
@@ -151,7 +108,9 @@ pub struct Builder {
     by_pid: FxHashMap<u32, u32>,
     /// Who runs on each CPU since when; `Some((None, _))`: the idle task.
     cpus: Vec<Option<(Option<u32>, u64)>>,
+    interrupts: Vec<Interrupts>,
     execs: Vec<Exec>,
+    order: Vec<Order>,
     /// The recording has sched_process_exec events.
     has_exec: bool,
     /// Time of the first event.
@@ -173,7 +132,9 @@ impl Builder {
             tasks: Vec::new(),
             by_pid: FxHashMap::default(),
             cpus: Vec::new(),
+            interrupts: Vec::new(),
             execs: Vec::new(),
+            order: Vec::new(),
             has_exec: false,
             first_ts: None,
             last_ts: 0,
@@ -185,7 +146,7 @@ impl Builder {
         for t in &mut self.tasks {
             t.flush(end);
         }
-        Chains { tasks: self.tasks, execs: self.execs, last_ts: end }
+        Chains { tasks: self.tasks, execs: self.execs, order: self.order, last_ts: end }
     }
 
     pub fn event(&mut self, e: &Event) {
@@ -194,24 +155,35 @@ impl Builder {
         }
         let first = *self.first_ts.get_or_insert(e.ts);
         self.last_ts = self.last_ts.max(e.ts);
+        let cpu = e.cpu as usize;
+        if self.interrupts.len() <= cpu {
+            self.interrupts.resize(cpu + 1, Interrupts::default());
+        }
+        self.interrupts[cpu].event(e);
         match &e.kind {
             Kind::Switch { prev, prev_state, next } => {
                 let left = self.leave(e, prev, first);
                 if let Some(i) = left {
+                    self.settle(i, e);
                     let t = &mut self.tasks[i as usize];
-                    t.run_until(e.ts);
                     t.switches += 1;
-                    t.kernel |= prev_state.prev_state() & 0x80 != 0;
+                    t.kernel |= prev_state.prev_state() & TaskState::IDLE.prev_state() != 0;
                     t.state = if prev_state.is_runnable() {
                         t.preempted += 1;
                         State::Runnable
                     } else if prev_state.is_dead() {
                         t.exited = true;
                         t.flush(e.ts);
+                        self.order.push(Order::End(i));
                         State::Dead
                     } else {
-                        State::Sleeping(e.ts)
+                        if t.starts {
+                            self.order.push(Order::Sleep(i));
+                        }
+                        State::Sleeping(e.ts, prev_state.prev_state() & TaskState::UNINTERRUPTIBLE.prev_state() != 0)
                     };
+                } else {
+                    self.interrupts[cpu].take();
                 }
                 let came = self.task(next, first);
                 if let Some(i) = came {
@@ -224,8 +196,8 @@ impl Builder {
                 // The second half of a wake-up; the first may be lost.
                 if let Some(i) = self.task(task, first) {
                     let t = &mut self.tasks[i as usize];
-                    if matches!(t.state, State::Sleeping(_)) && t.wake.is_none() {
-                        t.wake = Some(Wake { ts: e.ts, by: None });
+                    if matches!(t.state, State::Sleeping(..)) && t.wake.is_none() {
+                        t.wake = Some(Wake { ts: e.ts, by: Err(Why::Interrupt) });
                     }
                 }
             }
@@ -244,9 +216,12 @@ impl Builder {
                 self.tasks[child as usize].state = State::Runnable;
                 if let Some(p) = parent {
                     self.tasks[child as usize].parent = Some(p);
+                    self.settle(p, e);
                     let t = &mut self.tasks[p as usize];
                     t.flush(e.ts);
                     t.steps.push(Step::new(What::Spawn(child)));
+                    t.starts = true;
+                    self.order.push(Order::Start(p, child));
                 }
             }
             Kind::Exec { filename, pid, old_pid } => {
@@ -270,9 +245,25 @@ impl Builder {
         }
     }
 
+    /// Account for the running of a task up to an event on its CPU, without what interrupts and contended locks took.
+    fn settle(&mut self, i: u32, e: &Event) {
+        let (interrupts, spun) = self.interrupts[e.cpu as usize].take();
+        let t = &mut self.tasks[i as usize];
+        if let State::Running(since) = t.state {
+            let ran = e.ts.saturating_sub(since);
+            let interrupts = interrupts.min(ran);
+            let spun = spun.min(ran - interrupts);
+            t.counts.interrupts_ns += interrupts;
+            t.counts.spun_ns += spun;
+            t.run = t.run.saturating_add(ran - interrupts - spun);
+            t.state = State::Running(e.ts);
+        }
+    }
+
     fn executed(&mut self, task: u32, name: String, ts: u64) {
         let t = &mut self.tasks[task as usize];
         t.flush(ts);
+        // The caller bears the recorder's name until it executes.
         let by_recorder = is_recorder(&t.first_name);
         self.execs.push(Exec { task, at: t.steps.len(), ts, name, by_recorder });
     }
@@ -291,9 +282,10 @@ impl Builder {
             preempted: 0,
             kernel: false,
             exited: false,
+            starts: false,
             counts: Counts::default(),
             // Seen for the first time as it comes, is woken, or leaves: who calls says.
-            state: State::Sleeping(ts),
+            state: State::Sleeping(ts, false),
             run: 0,
             wake: None,
         });
@@ -382,18 +374,19 @@ impl Builder {
         let t = &mut self.tasks[i as usize];
         let mut stale = None;
         match t.state {
-            State::Sleeping(since) => {
+            State::Sleeping(since, _) => {
                 let wake = t.wake.take();
                 t.flush(since);
                 match wake {
                     None if t.steps.is_empty() && t.switches == 0 => {} // was runnable when the recording began
                     None => {
                         t.counts.unseen += 1;
-                        t.steps.push(Step::new(What::Sleep(ts.saturating_sub(since))));
+                        t.steps.push(Step::new(What::Sleep(ts.saturating_sub(since), Why::Unseen)));
                     }
                     Some(w) => {
-                        t.steps.push(Step::new(What::Sleep(w.ts.saturating_sub(since))));
-                        if let Some((by, _)) = w.by {
+                        let why = w.by.err().unwrap_or(Why::Task);
+                        t.steps.push(Step::new(What::Sleep(w.ts.saturating_sub(since), why)));
+                        if let Ok((by, _)) = w.by {
                             t.steps.push(Step::new(What::By(by)));
                         }
                     }
@@ -413,29 +406,38 @@ impl Builder {
     /// A wake-up that ended no sleep: its post goes.
     fn forget(&mut self, wake: Option<Wake>) {
         let Some(wake) = wake else { return };
-        if let Some((by, at)) = wake.by {
+        if let Ok((by, at)) = wake.by {
             self.tasks[by as usize].steps[at] = Step::new(What::Nop);
         }
     }
 
     fn waking(&mut self, e: &Event, task: &TaskRef, first: u64) {
-        let waker = if matches!(e.context, Context::Softirq | Context::Hardirq | Context::Nmi) {
-            None
-        } else {
+        let wakes = self.interrupts[e.cpu as usize].wakes(e);
+        let waker = if matches!(wakes, Wakes::Task | Wakes::TaskPerhaps) {
             let prio = self.by_pid.get(&e.pid).map_or(120, |&p| self.tasks[p as usize].prio);
             self.current(e, &TaskRef { pid: e.pid, comm: e.comm.clone(), prio }, first)
+        } else {
+            None
         };
         let Some(i) = self.task(task, first) else { return };
         if waker == Some(i) {
             return;
         }
-        let by = waker.filter(|&w| matches!(self.tasks[w as usize].state, State::Running(_))).map(|w| {
-            let t = &mut self.tasks[w as usize];
-            t.counts.ambiguous += u64::from(e.context == Context::Unknown);
-            t.flush(e.ts);
-            t.steps.push(Step::new(What::Post(i)));
-            (w, t.steps.len() - 1)
-        });
+        let by = match waker.filter(|&w| matches!(self.tasks[w as usize].state, State::Running(_))) {
+            Some(w) => {
+                self.settle(w, e);
+                let t = &mut self.tasks[w as usize];
+                t.counts.ambiguous += u64::from(wakes == Wakes::TaskPerhaps);
+                t.flush(e.ts);
+                t.steps.push(Step::new(What::Post(i)));
+                Ok((w, t.steps.len() - 1))
+            }
+            None => Err(match (wakes, self.tasks[i as usize].state) {
+                (Wakes::Timer, _) => Why::Timer,
+                (Wakes::Device, _) | (_, State::Sleeping(_, true)) => Why::Io,
+                _ => Why::Interrupt,
+            }),
+        };
         // The last wake-up before a task runs again is the one that counts.
         let t = &mut self.tasks[i as usize];
         let before = t.wake.replace(Wake { ts: e.ts, by });

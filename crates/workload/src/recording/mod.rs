@@ -9,43 +9,48 @@
 //! * **sleep**: one that a timer, an interrupt or a task outside the replay ended: as long as recorded;
 //! * **spawn**: a fork; the child's chain starts there. The end of a chain is the task's exit.
 //!
-//! **A replay cannot deadlock.** Chains are built in the order of the file. Every wait is paired with one post that stands
-//! before the end of that wait in the file. Were all tasks stuck, take the wait that ends first in the file: each post
-//! that it needs stands before that end, in a task that is stuck in a wait that ends later, hence before that wait began:
-//! it has been executed. The same holds for spawns.
-//!
-//! The stages, a module each: `chains` (events to chains of all tasks),
-//! `filter` (whose chains are replayed), `tape` (the chains as they are played). Memory is proportional to the steps, 8
-//! bytes each, two for a wait. `docs/recordings.md` is the reference.
+//! The stages, a module each: `interrupts` (what interrupts a CPU, and what a wake-up is to be taken for), `chains` (events
+//! to chains of all tasks), `filter` (whose chains are replayed), `cut` (those as an exact model); `stats` (what is
+//! compared of a recording and its replay). Memory is proportional to the steps, 8 bytes each, two for a wait.
+//! `docs/recordings.md` is the reference.
 
 mod chains;
+mod cut;
 mod filter;
+mod interrupts;
+mod kernel_work;
 mod report;
-mod tape;
+pub mod stats;
 
 pub use report::{RecordedTask, RecordingError, RecordingReport};
 
 use std::io::Cursor;
-use std::sync::Arc;
 
+use contend_machine::Machine;
 use contend_sim::program::Workload;
 use contend_trace::Reader;
 
-use crate::spec::TASKS_MAX;
+use self::kernel_work::KernelWork;
+use crate::model::{Exact, PlayOptions, Source, play};
+use crate::spec::{ReadFile, TASKS_MAX};
 use crate::spec::keys::spec;
 
 spec! {
-    /// A recording of a real kernel (trace.dat, Perfetto or text), replayed task by task (docs/recordings.md). Ends with the
-    /// recording's tasks.
+    /// A recording of a real kernel, replayed task by task (docs/recordings.md). Ends with the recording's tasks.
     pub struct RecordingSpec = "recording" {
-        /// The file, relative to the scenario; may be gzip-compressed.
+        /// The file, relative to the scenario: any format of docs/traces.md.
         file: String [()] = String::new(), "path";
+        /// The machine it was recorded on: a machine file, or a name. What the kernel did there for wake-ups, sleeps and forks is taken
+        /// out of runs, since the simulated kernel does it itself. Default: empty, one with the default costs.
+        recorded_on: String [()] = String::new(), "machine";
         /// How many times side by side. Default: as recorded.
         copies: u64 [1..=100_000] = 1, "copies";
-        /// Factor by which run and sleep times shrink. Default: as recorded.
+        /// Factor by which run times shrink: sleeps for timers and devices keep their length. Default: as recorded.
         speed: f64 [0.001..=1000.0] = 1.0, "";
-        /// Name of the command whose descendants are replayed. Default: empty, the first command that was executed
-        /// (one that perf or trace-cmd executed goes first).
+        /// Jobs at once, where the recording shows job structure (make -j). Default: 0, as recorded.
+        jobs: u64 [0..=100_000] = 0, "jobs";
+        /// Name of the command whose descendants are replayed, with those that they exchange wake-ups with. Default: empty, the
+        /// first command that was executed (one that a recorder executed goes first).
         command: String [()] = String::new(), "name";
         /// Replay all tasks, those of the system too. Default: only the command's.
         all: bool [()] = false, "";
@@ -53,38 +58,68 @@ spec! {
 }
 
 impl RecordingSpec {
-    /// Add the recording's tasks to `w`; `bytes` is the file.
+    /// Add the recording's tasks to `w`; `bytes` is the file, `read` reads the machine's.
     ///
     /// # Errors
-    /// Not a recording; one with nothing to replay; too many tasks.
-    pub fn build(&self, w: &mut Workload, bytes: Vec<u8>) -> Result<RecordingReport, RecordingError> {
-        let mut reader = Reader::from_read(&self.file, Cursor::new(bytes))?;
-        let mut chains = chains::Builder::new();
-        for event in &mut reader {
-            chains.event(&event?);
-        }
-        let chains = chains.finish();
-        let chosen = filter::choose(&chains, &self.command, self.all);
-        if chosen.included.iter().all(|i| !i) {
-            let (file, command) = (self.file.clone(), self.command.clone());
-            return Err(if command.is_empty() || self.all {
-                RecordingError::NoTasks { file }
-            } else {
-                RecordingError::NoCommand { file, command, executed: chains.executed() }
-            });
-        }
-        let (tape, mut report) = tape::cut(&chains, &chosen, self.speed);
-        let tasks = tape.tasks.len() as u64 * self.copies;
+    /// Not a recording; one with nothing to replay; too many tasks; no job structure where jobs are asked for.
+    pub fn build(&self, w: &mut Workload, bytes: Vec<u8>, read: ReadFile<'_>) -> Result<RecordingReport, RecordingError> {
+        let (model, mut report) = self.model(bytes, read)?;
+        let tasks = model.tasks.len() as u64 * self.copies;
         if tasks > TASKS_MAX {
             return Err(RecordingError::TooManyTasks { file: self.file.clone(), tasks, copies: self.copies });
         }
-        report.file.clone_from(&self.file);
-        report.copies = self.copies;
-        report.read = Some(reader.report());
-        let tape = Arc::new(tape);
-        for copy in 0..self.copies {
-            tape::add(&tape, w, copy, self.copies);
+        let jobs = (self.jobs > 0).then_some(self.jobs as u32);
+        if jobs.is_some() && model.jobs.is_none() {
+            return Err(RecordingError::NoJobs { file: self.file.clone() });
         }
+        report.copies = self.copies;
+        play(model, w, PlayOptions { copies: self.copies, speed: self.speed, jobs });
         Ok(report)
     }
+
+    /// The recording's exact model, unscaled; `bytes` is the file, `read` reads the machine's.
+    ///
+    /// # Errors
+    /// Not a recording; one with nothing to replay; the machine cannot be read.
+    pub fn model(&self, bytes: Vec<u8>, read: ReadFile<'_>) -> Result<(Exact, RecordingReport), RecordingError> {
+        let machine = match self.recorded_on.as_str() {
+            "" => Machine::synthetic("1n1l1c1t")?,
+            name if !name.ends_with(".toml") || is_shipped(name) => Machine::load(name)?,
+            file => {
+                let text = read(file).map_err(|source| RecordingError::Read { file: file.into(), source })?;
+                Machine::parse(&String::from_utf8_lossy(&text), file)?
+            }
+        };
+        model(&self.file, bytes, &self.command, self.all, &KernelWork::of(&machine))
+    }
+}
+
+/// The exact model of a recording; `bytes` is the file. `command` and `all` as in [`RecordingSpec`].
+fn model(file: &str, bytes: Vec<u8>, command: &str, all: bool, work: &KernelWork) -> Result<(Exact, RecordingReport), RecordingError> {
+    let mut reader = Reader::from_read(file, Cursor::new(bytes))?;
+    let mut chains = chains::Builder::new();
+    for event in &mut reader {
+        chains.event(&event?);
+    }
+    let chains = chains.finish();
+    let chosen = filter::choose(&chains, command, all);
+    if chosen.included.iter().all(|i| !i) {
+        let (file, command) = (file.to_string(), command.to_string());
+        return Err(if command.is_empty() || all {
+            RecordingError::NoTasks { file }
+        } else {
+            RecordingError::NoCommand { file, command, executed: chains.executed() }
+        });
+    }
+    let read = reader.report();
+    let command = chosen.root.map_or(String::new(), |(task, ..)| chains.tasks[task as usize].name.to_string());
+    let source = Source { recording: file.into(), command, cpus: read.cpus.len() as u32, span_ns: 0 };
+    let (model, mut report) = cut::cut(&chains, &chosen, source, work);
+    report.read = Some(read);
+    report.copies = 1;
+    Ok((model, report))
+}
+
+fn is_shipped(name: &str) -> bool {
+    Machine::shipped().iter().any(|(shipped, _)| *shipped == name)
 }

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::model::step::Why;
+
 /// Counts of everything in a recording, for one copy.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RecordingReport {
@@ -25,12 +27,17 @@ pub struct RecordingReport {
     pub run_ns: u64,
     /// From the first replayed step to the end of the recording, in ns.
     pub span_ns: u64,
-    /// Sleeps that another replayed task ends.
-    pub waits: u64,
-    /// Sleeps that a timer, an interrupt or nobody known ended: replayed with their recorded length.
-    pub sleeps: u64,
-    /// Sleeps that a task outside the replay ended: replayed with their recorded length.
-    pub sleeps_outside: u64,
+    /// Sleeps by what ended them, in the order of [`Why::ALL`]. All but those that replayed tasks end are replayed with
+    /// their recorded length.
+    pub sleeps: [u64; Why::ALL.len()],
+    /// Names of tasks that are replayed because they and the command's tasks wake each other, with their numbers.
+    pub partners: Vec<(String, u64)>,
+    /// Kernel work that the simulated kernel does itself, taken out of runs, in ns.
+    pub kernel_ns: u64,
+    /// Time of interrupts, taken out of runs, in ns.
+    pub interrupts_ns: u64,
+    /// Time spent spinning for contended kernel locks, taken out of runs, in ns.
+    pub spun_ns: u64,
     /// Posts. More than waits where a task was woken and never seen to run again.
     pub posts: u64,
     /// Forks.
@@ -83,21 +90,36 @@ impl fmt::Display for RecordingReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{}: {} tasks ran {:.6} s in {} bursts over {:.6} s; {} left out ({} of the kernel)\n  \
-             sleeps ended by replayed tasks {}, by timers, interrupts or unknown {}, by tasks left out {}; forks {}",
+            "{}: {} tasks ran {:.6} s in {} bursts over {:.6} s; {} left out ({} of the kernel)",
             self.file,
             self.tasks,
             self.run_ns as f64 / 1e9,
             self.bursts,
             self.span_ns as f64 / 1e9,
             self.outside,
-            self.kernel_threads,
-            self.waits,
-            self.sleeps,
-            self.sleeps_outside,
+            self.kernel_threads
+        )?;
+        if !self.partners.is_empty() {
+            let all: Vec<String> = self.partners.iter().map(|(name, n)| format!("{name} ({n})")).collect();
+            write!(f, "\n  besides the command's, as they wake each other: {}", all.join(", "))?;
+        }
+        let of = |why: Why| self.sleeps[why as usize];
+        write!(
+            f,
+            "\n  sleeps ended by replayed tasks {}, timers {}, devices {}, tasks left out {}, other interrupts {}, unseen {}; \
+             forks {}",
+            of(Why::Task),
+            of(Why::Timer),
+            of(Why::Io),
+            of(Why::Outside),
+            of(Why::Interrupt),
+            of(Why::Unseen),
             self.forks
         )?;
         write!(f, "; switches {}, of which preemptions {}", self.switches, self.preempted)?;
+        let ms = |ns: u64| ns as f64 / 1e6;
+        write!(f, "\n  taken out of runs: scheduling and system calls {:.3} ms", ms(self.kernel_ns))?;
+        write!(f, "; before: interrupts {:.3} ms, spinning for kernel locks {:.3} ms", ms(self.interrupts_ns), ms(self.spun_ns))?;
         let odd = [
             (self.idle_wakes, "wake-ups of a task that did not sleep"),
             (self.unseen, "sleeps whose end is not recorded"),
@@ -137,6 +159,25 @@ pub enum RecordingError {
         command: String,
         /// Those that were.
         executed: Vec<String>,
+    },
+    /// The file of the machine it was recorded on cannot be read.
+    #[error("{file}: {source}")]
+    Read {
+        /// The file.
+        file: String,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// The machine it was recorded on is not right.
+    #[error("{0}")]
+    Machine(#[from] contend_machine::MachineError),
+    /// Jobs asked for, and none found.
+    #[error(
+        "{file}: no task in it starts others a few at a time, as make -j and xargs -P do; leave jobs out, or set copies"
+    )]
+    NoJobs {
+        /// The file.
+        file: String,
     },
     /// Copies times tasks.
     #[error("{file}: {tasks} tasks in {copies} copies; at most 1,000,000")]

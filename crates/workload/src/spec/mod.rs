@@ -497,7 +497,7 @@ impl WorkloadSpec {
                 Ok(())
             }
             WorkloadSpec::Recording(s) => {
-                reports.push(s.build(w, bytes(&s.file)?)?);
+                reports.push(s.build(w, bytes(&s.file)?, read)?);
                 Ok(())
             }
             // Parts of a mix are not mixes.

@@ -1,0 +1,191 @@
+//! Is a replay true? The same counts of a recording and of its replay, side by side.
+
+use std::cell::RefCell;
+use std::collections::{BTreeSet, HashMap};
+use std::io::Cursor;
+use std::rc::Rc;
+
+use contend_platform::{CpuId, Time};
+use contend_sim::guest::Guests;
+use contend_sim::host::{EventSink, Outcome, Setup, Status, Who, simulate};
+use contend_trace::Reader;
+use contend_workload::WorkloadSpec;
+use contend_workload::recording::stats::{Counts, SchedStats};
+use hdrhistogram::Histogram;
+use serde::Serialize;
+
+use crate::error::{At, RunError, ScenarioError};
+use crate::run::limits;
+use crate::scenario::Plan;
+
+/// A recording and its replay.
+#[derive(Clone, Debug, Serialize)]
+pub struct Validation {
+    /// The recording.
+    pub recording: String,
+    /// Where it was replayed.
+    pub machine: String,
+    /// Under which preset.
+    pub policy: String,
+    /// How the replay ended.
+    pub outcome: &'static str,
+    /// What was read, and what is replayed.
+    pub report: String,
+    /// Over all replayed tasks.
+    pub all: Pair,
+    /// By the tasks' names; those that were switched most come first.
+    pub tasks: Vec<(String, Pair)>,
+}
+
+/// One of the two sides, or both.
+#[derive(Clone, Debug, Serialize)]
+pub struct Pair {
+    /// As recorded.
+    pub recorded: Side,
+    /// As simulated.
+    pub simulated: Side,
+}
+
+/// What is compared.
+#[derive(Clone, Debug, Serialize)]
+pub struct Side {
+    /// From the first switch to the last, in s.
+    pub seconds: f64,
+    /// Switches away from the tasks.
+    pub switches: u64,
+    /// The same a second.
+    pub switches_per_s: f64,
+    /// Of the switches, those in which the task stayed runnable.
+    pub preempted: u64,
+    /// Switches to another CPU than the last.
+    pub migrations: u64,
+    /// Time on a CPU, in s.
+    pub run_s: f64,
+    /// From `sched_waking` to running, in µs.
+    pub wakeup_latency_us: Quantiles,
+    /// From coming to a CPU to leaving it, in µs.
+    pub run_us: Quantiles,
+}
+
+/// A distribution in short.
+#[derive(Clone, Debug, Serialize)]
+pub struct Quantiles {
+    /// How many.
+    pub count: u64,
+    /// Mean.
+    pub mean: f64,
+    /// Median.
+    pub p50: f64,
+    /// Of 100, 90 are less.
+    pub p90: f64,
+    /// Of 100, 99 are less.
+    pub p99: f64,
+    /// The largest.
+    pub max: f64,
+}
+
+fn quantiles(h: &Histogram<u64>) -> Quantiles {
+    let at = |q: f64| if h.is_empty() { 0.0 } else { h.value_at_quantile(q) as f64 / 1e3 };
+    Quantiles {
+        count: h.len(),
+        mean: h.mean() / 1e3,
+        p50: at(0.5),
+        p90: at(0.9),
+        p99: at(0.99),
+        max: h.max() as f64 / 1e3,
+    }
+}
+
+fn side(c: &Counts, seconds: f64) -> Side {
+    Side {
+        seconds,
+        switches: c.switches,
+        switches_per_s: if seconds > 0.0 { c.switches as f64 / seconds } else { 0.0 },
+        preempted: c.preempted,
+        migrations: c.migrations,
+        run_s: c.run_ns as f64 / 1e9,
+        wakeup_latency_us: quantiles(&c.wakeup_latency),
+        run_us: quantiles(&c.runs),
+    }
+}
+
+/// Hands a simulation's events to statistics that outlive it.
+struct Listener(Rc<RefCell<SchedStats>>);
+
+impl EventSink for Listener {
+    fn switch(&mut self, now: Time, cpu: CpuId, prev: Option<Who<'_>>, prev_state: u64, next: Option<Who<'_>>) {
+        self.0.borrow_mut().switch(now, cpu, prev, prev_state, next);
+    }
+    fn waking(&mut self, now: Time, cpu: CpuId, by: Option<Who<'_>>, who: Who<'_>, target: CpuId) {
+        self.0.borrow_mut().waking(now, cpu, by, who, target);
+    }
+    fn wakeup(&mut self, _: Time, _: CpuId, _: Option<Who<'_>>, _: Who<'_>, _: CpuId, _: bool) {}
+    fn migrate(&mut self, _: Time, _: CpuId, _: Option<Who<'_>>, _: Who<'_>, _: CpuId, _: CpuId) {}
+    fn finish(&mut self, _: Time) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Replay the recording that is `plan`'s workload on its machine, and compare. `progress` as for a run.
+///
+/// # Errors
+/// The workload is no recording; otherwise as for a run. An interrupted replay's outcome says so.
+pub fn validate(plan: &Plan, progress: &mut dyn FnMut(Status) -> bool) -> Result<Validation, RunError> {
+    let Some(WorkloadSpec::Recording(spec)) = plan.workload.as_ref().filter(|_| plan.guests.is_empty()) else {
+        let at = At { file: plan.file.clone(), line: 0, key: "workload.kind".into() };
+        let found = plan.workload.as_ref().map_or("guests".into(), |w| format!("\"{}\"", w.kind()));
+        let right = "a recording, and no guests: what was recorded is compared with its replay".into();
+        return Err(ScenarioError::Value { at, found, right }.into());
+    };
+    let cpus = plan.machine.topology.nr_cpus();
+    let bytes = RefCell::new(Vec::new());
+    let read = |name: &str| {
+        let read = plan.read_input(name)?;
+        bytes.borrow_mut().clone_from(&read);
+        Ok(read)
+    };
+    let workload = plan.workload.as_ref().expect("just looked at");
+    let (workload, reports) = workload.build_with_reports(cpus, &read).map_err(|e| plan.workload_error(e))?;
+    let report = reports.first().expect("a recording has a report");
+
+    let names: HashMap<u32, &str> = report.per_task.iter().map(|t| (t.pid, t.name.as_str())).collect();
+    let mut recorded = SchedStats::default();
+    let mut reader =
+        Reader::from_read(&spec.file, Cursor::new(bytes.into_inner())).map_err(ScenarioError::from)?;
+    for event in &mut reader {
+        recorded.event(&event.map_err(ScenarioError::from)?, |pid| names.get(&pid).copied());
+    }
+
+    let simulated = Rc::new(RefCell::new(SchedStats::default()));
+    let setup = Setup {
+        machine: plan.machine.clone(),
+        features: plan.features.clone(),
+        workload,
+        seed: plan.seed,
+        limits: limits(plan),
+        guests: Guests::default(),
+    };
+    let sink = Box::new(Listener(Rc::clone(&simulated)));
+    let result = simulate(plan.preset.policy, setup, Some(sink), progress).map_err(RunError::Resources)?;
+    let simulated = simulated.borrow();
+
+    let pair = |r: &Counts, s: &Counts| Pair {
+        recorded: side(r, recorded.seconds()),
+        simulated: side(s, simulated.seconds()),
+    };
+    let all: BTreeSet<&String> = recorded.by_name.keys().chain(simulated.by_name.keys()).collect();
+    let none = Counts::default();
+    let of = |stats: &SchedStats, name: &str| stats.by_name.get(name).cloned().unwrap_or_else(|| none.clone());
+    let mut tasks: Vec<(String, Pair)> =
+        all.into_iter().map(|name| (name.clone(), pair(&of(&recorded, name), &of(&simulated, name)))).collect();
+    tasks.sort_by_key(|(_, p)| std::cmp::Reverse(p.recorded.switches));
+    Ok(Validation {
+        recording: report.file.clone(),
+        machine: plan.machine_base.name.clone(),
+        policy: plan.preset.name.into(),
+        outcome: if result.outcome == Outcome::Interrupted { "interrupted" } else { result.outcome.name() },
+        report: report.to_string(),
+        all: pair(&recorded.all, &simulated.all),
+        tasks,
+    })
+}

@@ -1,0 +1,93 @@
+//! The exact form: what each task did, step by step.
+//!
+//! **A replay cannot deadlock.** Every wait is paired with one post that stands before the end of that wait in the recording.
+//! Were all tasks stuck, take the wait that ended first there: each post that it needs stands before that end, in a
+//! task that is stuck in a wait that ends later, hence before that wait began: it has been executed. The same holds for
+//! spawns.
+
+use super::jobs::Jobs;
+use super::step::{Step, What, Why};
+
+/// Where a model comes from.
+#[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Source {
+    /// The recording, or the model it was made of.
+    pub recording: String,
+    /// The command that was recorded; empty: not known.
+    #[serde(default)]
+    pub command: String,
+    /// CPUs that recorded something.
+    pub cpus: u32,
+    /// From the first step to the end of the recording, in ns.
+    pub span_ns: u64,
+}
+
+/// Everything that the tasks of a recording did.
+#[derive(Clone, Debug, Default)]
+pub struct Exact {
+    /// Where it is from.
+    pub source: Source,
+    /// The tasks, in the order in which they were first seen: parents before their children.
+    pub tasks: Vec<Task>,
+    /// The steps of all tasks, one after another.
+    pub steps: Vec<Step>,
+    /// Job structure, where there is one.
+    pub jobs: Option<Jobs>,
+}
+
+/// One task.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Task {
+    /// Its last name.
+    pub name: String,
+    /// Its number where it was recorded.
+    pub pid: u32,
+    /// Nice value, -20 to 19; real-time tasks have -20.
+    pub nice: i8,
+    /// Its steps: `steps[from..to]`.
+    pub from: usize,
+    /// End of its steps.
+    pub to: usize,
+    /// It starts when the workload starts, not by a spawn.
+    pub initial: bool,
+    /// Its end was recorded.
+    pub exited: bool,
+}
+
+impl Exact {
+    /// A task's steps.
+    pub fn steps_of(&self, task: usize) -> impl DoubleEndedIterator<Item = What> + '_ {
+        self.steps[self.tasks[task].from..self.tasks[task].to].iter().map(|s| s.what())
+    }
+
+    /// Who started each task.
+    pub fn parents(&self) -> Vec<Option<u32>> {
+        let mut parents = vec![None; self.tasks.len()];
+        for i in 0..self.tasks.len() {
+            for step in self.steps_of(i) {
+                if let What::Spawn(child) = step {
+                    parents[child as usize] = Some(i as u32);
+                }
+            }
+        }
+        parents
+    }
+
+    /// CPU time of a task, in ns.
+    pub fn run_ns(&self, task: usize) -> u64 {
+        self.steps_of(task).map(|s| if let What::Run(ns) = s { ns } else { 0 }).sum()
+    }
+
+    /// Number and length in ns of the sleeps that ended so, over all tasks.
+    pub fn sleeps(&self) -> Vec<(Why, u64, u64)> {
+        let mut sums = [(0, 0); Why::ALL.len()];
+        for step in &self.steps {
+            if let What::Sleep(ns, why) = step.what() {
+                sums[why as usize].0 += 1;
+                sums[why as usize].1 += ns;
+            }
+        }
+        std::iter::zip(Why::ALL, sums).map(|(why, (n, ns))| (why, n, ns)).collect()
+    }
+}

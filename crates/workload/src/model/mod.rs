@@ -1,0 +1,19 @@
+//! Models: a workload taken from a recording, as something to read, edit, scale and share.
+//!
+//! Two forms of one thing (`docs/models.md`, `docs/internals/own-workload.md`):
+//!
+//! * **exact** ([`Exact`]): the chain of [`step`]s that each task did. Replays what happened; a file of columns;
+//! * **fitted** ([`fitted`]): roles with distributions; a text to edit.
+//!
+//! [`jobs`] finds out in an exact model how many jobs ran side by side, and which of them waited for a slot, so that a run
+//! may have more.
+
+pub mod step;
+
+mod exact;
+pub mod jobs;
+mod play;
+
+pub use exact::{Exact, Source, Task};
+pub use jobs::{Jobs, Start};
+pub use play::{PlayOptions, play};

@@ -1,0 +1,202 @@
+//! Playing an exact model: a program a task, over one shared array of steps.
+//!
+//! A wake-up is a post to the sleeper's semaphore: it is remembered, so a sleeper that comes late does not sleep. With
+//! [`PlayOptions::jobs`], a dispatcher's waits for the ends of its jobs are not played; it takes a slot before it starts a job, a
+//! job gives its slot back when it ends, and the dispatcher waits for those jobs that the recording shows it needed.
+
+use std::sync::Arc;
+
+use contend_platform::Nanos;
+use contend_sim::program::{Cx, ObjId, ObjectKind, Op, Program, TaskSpec, Workload};
+
+use super::exact::Exact;
+use super::jobs::{JobPlan, Start};
+use super::step::{What, Why};
+
+/// How a model is scaled.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PlayOptions {
+    /// How many times side by side.
+    pub copies: u64,
+    /// Run times are divided by this.
+    pub speed: f64,
+    /// Jobs at once; `None`: as recorded.
+    pub jobs: Option<u32>,
+}
+
+impl Default for PlayOptions {
+    fn default() -> Self {
+        PlayOptions { copies: 1, speed: 1.0, jobs: None }
+    }
+}
+
+/// What all players share.
+struct Tape {
+    model: Exact,
+    plan: Option<JobPlan>,
+    options: PlayOptions,
+}
+
+/// Add the model's tasks to `w`.
+pub fn play(model: Exact, w: &mut Workload, options: PlayOptions) {
+    let plan = options.jobs.and_then(|_| model.jobs.as_ref().map(|jobs| JobPlan::new(&model, jobs)));
+    let tape = Arc::new(Tape { model, plan, options });
+    for copy in 0..options.copies {
+        let suffix = if options.copies > 1 { format!("+{copy}") } else { String::new() };
+        let copy = Copy { number: copy as u32, semaphores: w.objects.len() as u32 };
+        for t in &tape.model.tasks {
+            w.object(format!("wake/{}-{}{suffix}", t.name, t.pid), ObjectKind::Semaphore { initial: 0 });
+        }
+        if let (Some(plan), Some(slots)) = (&tape.plan, options.jobs) {
+            for dispatcher in 0..plan.dispatchers {
+                w.object(format!("slots/{dispatcher}{suffix}"), ObjectKind::Semaphore { initial: slots });
+                w.object(format!("ended/{dispatcher}{suffix}"), ObjectKind::Semaphore { initial: 0 });
+            }
+            for job in 0..plan.jobs {
+                w.object(format!("job/{job}{suffix}"), ObjectKind::Semaphore { initial: 0 });
+            }
+        }
+        for i in (0..tape.model.tasks.len()).filter(|&i| tape.model.tasks[i].initial) {
+            w.task(copy.task(&tape, i as u32));
+        }
+    }
+}
+
+/// One of the copies.
+#[derive(Clone, Copy)]
+struct Copy {
+    number: u32,
+    /// Its first semaphore.
+    semaphores: u32,
+}
+
+impl Copy {
+    fn task(self, tape: &Arc<Tape>, number: u32) -> TaskSpec {
+        let t = &tape.model.tasks[number as usize];
+        let suffix = if tape.options.copies > 1 { format!("+{}", self.number) } else { String::new() };
+        let player = Player { tape: Arc::clone(tape), at: t.from, to: t.to, number, copy: self, due: Vec::new(), ended: 0 };
+        TaskSpec { nice: t.nice, ..TaskSpec::new(format!("{}-{}{suffix}", t.name, t.pid), player) }
+    }
+
+    fn wake(self, task: u32) -> ObjId {
+        ObjId(self.semaphores + task)
+    }
+
+    fn slots(self, tape: &Tape, dispatcher: u32) -> ObjId {
+        ObjId(self.semaphores + tape.model.tasks.len() as u32 + 2 * dispatcher)
+    }
+
+    fn ended(self, tape: &Tape, dispatcher: u32) -> ObjId {
+        ObjId(self.slots(tape, dispatcher).0 + 1)
+    }
+
+    fn job(self, tape: &Tape, plan: &JobPlan, job: u32) -> ObjId {
+        ObjId(self.semaphores + tape.model.tasks.len() as u32 + 2 * plan.dispatchers + job)
+    }
+}
+
+/// A task that plays its part.
+struct Player {
+    tape: Arc<Tape>,
+    at: usize,
+    to: usize,
+    number: u32,
+    copy: Copy,
+    /// What is to be done before the next step, last first.
+    due: Vec<Op>,
+    /// A dispatcher: of how many of its jobs it has seen the end.
+    ended: u32,
+}
+
+impl Player {
+    /// Wait until `n` of this dispatcher's jobs have ended.
+    fn wait_ended(&mut self, dispatcher: u32, n: u32) {
+        let object = self.copy.ended(&self.tape, dispatcher);
+        self.due.extend((self.ended..n).map(|_| Op::SemWait(object)));
+        self.ended = self.ended.max(n);
+    }
+
+    /// A spawn under slots: what the job needs, a slot, the job.
+    fn spawn_job(&mut self, child: u32) -> Option<()> {
+        let tape = Arc::clone(&self.tape);
+        let plan = tape.plan.as_ref()?;
+        let job = plan.job_of(child)?;
+        self.due.push(Op::Spawn(Box::new(self.copy.task(&tape, child))));
+        self.due.push(Op::SemWait(self.copy.slots(&tape, job.dispatcher)));
+        match job.start {
+            Start::Slot => {}
+            Start::After(other) => self.due.push(Op::SemWait(self.copy.job(&tape, plan, other))),
+            Start::AfterAll => self.wait_ended(job.dispatcher, job.before),
+        }
+        Some(())
+    }
+
+    /// The end of a job, or of a dispatcher, which has waited for all of its own.
+    fn end(&mut self) {
+        let tape = Arc::clone(&self.tape);
+        let Some(plan) = &tape.plan else { return };
+        if let Some((dispatcher, jobs)) = plan.dispatcher(self.number) {
+            self.wait_ended(dispatcher, jobs);
+        }
+        let Some(job) = plan.job_of(self.number) else { return };
+        let end = [self.copy.slots(&tape, job.dispatcher), self.copy.ended(&tape, job.dispatcher)];
+        self.due.extend(end.into_iter().map(|o| Op::SemPost(o, 1)));
+        if job.needed_by > 0 {
+            self.due.push(Op::SemPost(self.copy.job(&tape, plan, job.number), job.needed_by));
+        }
+        // Last first: the waits of a job that is a dispatcher, too, come before its own end is told.
+        self.due.reverse();
+    }
+
+    fn step(&mut self) -> Option<Op> {
+        let (at, what) = (self.at, self.tape.model.steps[self.at].what());
+        self.at += 1;
+        let speed = self.tape.options.speed;
+        Some(match what {
+            What::Run(ns) if speed == 1.0 => Op::Run(ns as Nanos),
+            What::Run(ns) => Op::Run((ns as f64 / speed) as Nanos),
+            What::Sleep(_, Why::Task) => {
+                let plan = self.tape.plan.as_ref();
+                match plan.and_then(|p| p.end_wait(at)) {
+                    None => Op::SemWait(self.copy.wake(self.number)),
+                    // Nothing more is started: all jobs are waited for.
+                    Some((dispatcher, Some(all))) => {
+                        self.wait_ended(dispatcher, all);
+                        return None;
+                    }
+                    Some((_, None)) => return None,
+                }
+            }
+            What::Sleep(ns, _) => Op::Sleep(ns as Nanos),
+            What::Post(_) if self.tape.plan.as_ref().is_some_and(|p| p.end_post(at)) => return None,
+            What::Post(who) => Op::SemPost(self.copy.wake(who), 1),
+            What::Spawn(child) => {
+                if self.spawn_job(child).is_some() {
+                    return None;
+                }
+                Op::Spawn(Box::new(self.copy.task(&self.tape, child)))
+            }
+            What::Nop | What::By(_) => return None,
+        })
+    }
+}
+
+impl Program for Player {
+    fn next(&mut self, _: &mut Cx<'_>) -> Op {
+        loop {
+            if let Some(op) = self.due.pop() {
+                return op;
+            }
+            if self.at < self.to {
+                if let Some(op) = self.step() {
+                    return op;
+                }
+            } else if self.at == self.to {
+                self.at += 1;
+                self.end();
+            } else {
+                return Op::Exit;
+            }
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! The steps that an exact model's tasks do.
+
+/// One step in 8 bytes: a kind in the upper 8 bits, why it sleeps in the next 6, a number below.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Step(u64);
+
+/// A step, unpacked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum What {
+    /// Nothing: a post that ended no sleep.
+    Nop,
+    /// Run for this many ns of CPU time.
+    Run(u64),
+    /// Sleep for this many ns. [`What::By`] follows if a task's post ended it: then until that task's post.
+    Sleep(u64, Why),
+    /// The task that ended the sleep before.
+    By(u32),
+    /// Wake this task.
+    Post(u32),
+    /// Start this task.
+    Spawn(u32),
+}
+
+/// What ended a sleep.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
+pub enum Why {
+    /// Another task of the model: [`What::By`] follows.
+    Task,
+    /// A timer.
+    Timer,
+    /// A device, or a kernel thread that serves one; or the sleep was uninterruptible and an interrupt ended it.
+    Io,
+    /// A task that is not in the model.
+    Outside,
+    /// An interrupt, and the recording does not tell which.
+    Interrupt,
+    /// The end was not recorded.
+    Unseen,
+}
+
+impl Why {
+    /// All, in the order of their numbers.
+    pub const ALL: [Why; 6] = [Why::Task, Why::Timer, Why::Io, Why::Outside, Why::Interrupt, Why::Unseen];
+
+    /// In a word, as files have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Why::Task => "task",
+            Why::Timer => "timer",
+            Why::Io => "io",
+            Why::Outside => "outside",
+            Why::Interrupt => "interrupt",
+            Why::Unseen => "unseen",
+        }
+    }
+
+    /// From the word.
+    pub fn find(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|w| w.name() == name)
+    }
+}
+
+/// Times are cut at 13 days.
+const NUMBER: u64 = (1 << 50) - 1;
+
+impl Step {
+    /// Pack a step; a time is cut at 2^50 ns.
+    pub fn new(what: What) -> Self {
+        let (tag, why, number) = match what {
+            What::Nop => (0, 0, 0),
+            What::Run(ns) => (1, 0, ns),
+            What::Sleep(ns, why) => (2, why as u64, ns),
+            What::By(t) => (3, 0, t.into()),
+            What::Post(t) => (4, 0, t.into()),
+            What::Spawn(t) => (5, 0, t.into()),
+        };
+        Step(tag << 56 | why << 50 | number.min(NUMBER))
+    }
+
+    /// Unpack it.
+    pub fn what(self) -> What {
+        let n = self.0 & NUMBER;
+        match self.0 >> 56 {
+            1 => What::Run(n),
+            2 => What::Sleep(n, Why::ALL[(self.0 >> 50 & 0x3f) as usize]),
+            3 => What::By(n as u32),
+            4 => What::Post(n as u32),
+            5 => What::Spawn(n as u32),
+            _ => What::Nop,
+        }
+    }
+}

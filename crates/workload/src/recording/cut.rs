@@ -1,0 +1,191 @@
+//! The chosen chains as an exact model: numbered anew, what was done for others left out.
+
+use super::chains::{Chain, Chains};
+use super::filter::{Chosen, is_kernel};
+use super::kernel_work::KernelWork;
+use super::report::{RecordedTask, RecordingReport};
+use crate::model::jobs::{self, Order};
+use crate::model::step::{Step, What, Why};
+use crate::model::{Exact, Source, Task};
+
+/// A kernel priority as a nice value; real-time tasks become the nicest to themselves.
+fn nice(prio: i32) -> i8 {
+    (prio - 120).clamp(-20, 19) as i8
+}
+
+/// Cut out the chosen tasks.
+pub fn cut(chains: &Chains, chosen: &Chosen, source: Source, work: &KernelWork) -> (Exact, RecordingReport) {
+    let mut number = vec![None; chains.tasks.len()];
+    let included = || (0..chains.tasks.len()).filter(|&i| chosen.included[i]);
+    for (n, i) in (0u32..).zip(included()) {
+        number[i] = Some(n);
+    }
+    let start_of = |i: usize| match chosen.root {
+        Some((task, at, ts)) if task as usize == i => (at, ts),
+        _ => (0, chains.tasks[i].start_ts),
+    };
+    let begin = included().map(|i| start_of(i).1).min().unwrap_or(0);
+    let tasks = included().count() as u64;
+    let mut r = RecordingReport {
+        file: source.recording.clone(),
+        tasks,
+        partners: chosen.partners.clone(),
+        outside: chains.tasks.len() as u64 - tasks,
+        kernel_threads: chosen.kernel_threads,
+        span_ns: chains.last_ts.saturating_sub(begin),
+        ..RecordingReport::default()
+    };
+    let mut model = Exact { source: Source { span_ns: r.span_ns, ..source }, ..Exact::default() };
+    let mut spawned = vec![false; chains.tasks.len()];
+    for i in included() {
+        for step in &chains.tasks[i].steps[start_of(i).0..] {
+            if let What::Spawn(c) = step.what() {
+                spawned[c as usize] = true;
+            }
+        }
+    }
+    for i in included() {
+        let t = &chains.tasks[i];
+        let (at, ts) = start_of(i);
+        let from = model.steps.len();
+        if !spawned[i] && ts > begin {
+            model.steps.push(Step::new(What::Sleep(ts - begin, Why::Unseen)));
+        }
+        let task = one(chains, t, at, (&number, work), &mut model.steps, &mut r);
+        let (name, pid, nice) = (t.name.to_string(), t.pid, nice(t.prio));
+        let to = model.steps.len();
+        model.tasks.push(Task { name, pid, nice, from, to, initial: !spawned[i], exited: t.exited });
+        r.initial += u64::from(!spawned[i]);
+        r.realtime += u64::from(t.prio < 100);
+        r.per_task.push(task);
+    }
+    r.steps = model.steps.len() as u64;
+    let order: Vec<Order> = (chains.order.iter())
+        .filter_map(|o| {
+            Some(match *o {
+                Order::Start(parent, child) => Order::Start(number[parent as usize]?, number[child as usize]?),
+                Order::End(task) => Order::End(number[task as usize]?),
+                Order::Sleep(task) => Order::Sleep(number[task as usize]?),
+            })
+        })
+        .collect();
+    model.jobs = jobs::find(&order);
+    (model, r)
+}
+
+/// Writes down a chain's steps.
+struct Tape<'a> {
+    out: &'a mut Vec<Step>,
+    /// Running, and not yet written down.
+    run: u64,
+    /// Kernel work that is still to be taken out of runs.
+    owed: u64,
+    /// Kernel work that was.
+    taken: u64,
+}
+
+impl Tape<'_> {
+    /// A run ends in `step`, whose price is `price`.
+    fn step(&mut self, step: What, price: u64) {
+        self.owed += price;
+        self.end_run();
+        self.out.push(Step::new(step));
+    }
+
+    fn end_run(&mut self) {
+        let taken = self.owed.min(self.run);
+        self.owed -= taken;
+        self.taken += taken;
+        let run = std::mem::take(&mut self.run) - taken;
+        if run > 0 {
+            self.out.push(Step::new(What::Run(run)));
+        }
+    }
+}
+
+/// One chain, from its step `at` on.
+fn one(
+    chains: &Chains,
+    t: &Chain,
+    at: usize,
+    (number, work): (&[Option<u32>], &KernelWork),
+    out: &mut Vec<Step>,
+    r: &mut RecordingReport,
+) -> RecordedTask {
+    let mut task = RecordedTask {
+        name: t.name.to_string(),
+        pid: t.pid,
+        exited: t.exited,
+        switches: t.switches,
+        preempted: t.preempted,
+        ..RecordedTask::default()
+    };
+    // Preemptions are not among the steps: what they cost is spread over the runs.
+    let all: u64 = t.steps[at..].iter().map(|s| if let What::Run(ns) = s.what() { ns } else { 0 }).sum();
+    let preemptions = (t.preempted * work.preempted).min(all);
+    let mut ran = 0u64;
+    let mut tape = Tape { out, run: 0, owed: 0, taken: 0 };
+    let mut bursting = false;
+    let mut steps = t.steps[at..].iter().map(|s| s.what()).peekable();
+    while let Some(what) = steps.next() {
+        let mut by = None;
+        let step = match what {
+            What::Run(ns) => {
+                let share = |ran: u64| (u128::from(preemptions) * u128::from(ran) / u128::from(all.max(1))) as u64;
+                tape.owed += share(ran + ns) - share(ran);
+                ran += ns;
+                tape.run += ns;
+                task.run_ns = task.run_ns.saturating_add(ns);
+                task.bursts += u64::from(!bursting);
+                bursting = true;
+                continue;
+            }
+            What::Nop | What::By(_) => continue,
+            What::Post(who) => match number[who as usize] {
+                Some(n) => What::Post(n),
+                None => continue,
+            },
+            What::Spawn(who) => match number[who as usize] {
+                Some(n) => What::Spawn(n),
+                None => continue,
+            },
+            What::Sleep(ns, mut why) => {
+                bursting = false;
+                if let Some(What::By(who)) = steps.next_if(|s| matches!(s, What::By(_))) {
+                    by = number[who as usize];
+                    why = match by {
+                        Some(_) => Why::Task,
+                        None if is_kernel(&chains.tasks[who as usize]) => Why::Io,
+                        None => Why::Outside,
+                    };
+                }
+                r.sleeps[why as usize] += 1;
+                match why {
+                    Why::Task => task.waits += 1,
+                    _ => task.sleeps += 1,
+                }
+                What::Sleep(ns, why)
+            }
+        };
+        r.posts += u64::from(matches!(step, What::Post(_)));
+        r.forks += u64::from(matches!(step, What::Spawn(_)));
+        tape.step(step, work.price(step));
+        tape.out.extend(by.map(|by| Step::new(What::By(by))));
+    }
+    if t.exited {
+        tape.owed += work.exit;
+    }
+    tape.end_run();
+    r.kernel_ns += tape.taken;
+    r.idle_wakes += t.counts.idle_wakes;
+    r.unseen += t.counts.unseen;
+    r.unchained += t.counts.unchained;
+    r.ambiguous += t.counts.ambiguous;
+    r.interrupts_ns += t.counts.interrupts_ns;
+    r.spun_ns += t.counts.spun_ns;
+    r.bursts += task.bursts;
+    r.run_ns = r.run_ns.saturating_add(task.run_ns);
+    r.switches += task.switches;
+    r.preempted += task.preempted;
+    task
+}

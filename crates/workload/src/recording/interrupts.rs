@@ -1,0 +1,130 @@
+//! What interrupts a CPU, and what it spins for: to be taken out of the running task's time, and to tell what ends a sleep.
+
+use contend_trace::event::{Context, Event, Kind, contention, softirq};
+
+/// What a wake-up on a CPU is to be taken for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wakes {
+    /// The running task's.
+    Task,
+    /// The running task's, if the recording does not hide an interrupt.
+    TaskPerhaps,
+    /// A timer's.
+    Timer,
+    /// A device's.
+    Device,
+    /// An interrupt's.
+    Interrupt,
+}
+
+/// One CPU's interrupts, as they nest.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Interrupts {
+    /// Handlers entered and not left.
+    depth: u32,
+    /// When the outermost was entered.
+    since: u64,
+    /// Time in handlers since the last [`Interrupts::take`].
+    stolen: u64,
+    /// Within a device's handler.
+    device: bool,
+    /// Within a timer's function.
+    timer: bool,
+    /// The softirq that is served; how.
+    softirq: Option<(u32, Softirq)>,
+    /// The last event of this CPU was the end of a handler: what follows at once is still the interrupt.
+    leaving: bool,
+    /// Waits for a kernel lock since then.
+    spins: Option<u64>,
+    /// Time of such waits since the last [`Interrupts::take`].
+    spun: u64,
+}
+
+/// On whose stack a softirq is served.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Softirq {
+    /// On the way out of an interrupt.
+    Interrupt,
+    /// Within a system call of the running task, which raised it: local network traffic.
+    Inline,
+}
+
+impl Interrupts {
+    /// Take an event of this CPU.
+    pub fn event(&mut self, e: &Event) {
+        let leaving = std::mem::take(&mut self.leaving);
+        match e.kind {
+            Kind::Irq { entry, .. } => {
+                self.device = entry;
+                self.handler(e.ts, entry);
+            }
+            Kind::Timer { entry, .. } => {
+                self.timer = entry;
+                self.handler(e.ts, entry);
+            }
+            Kind::Softirq { vec, entry: true } => {
+                let inline = vec == softirq::NET_RX && !leaving && self.depth == 0 && e.pid != 0;
+                let how = if inline { Softirq::Inline } else { Softirq::Interrupt };
+                self.softirq = Some((vec, how));
+                if !inline {
+                    self.handler(e.ts, true);
+                }
+            }
+            Kind::Softirq { entry: false, .. } => {
+                if !matches!(self.softirq.take(), Some((_, Softirq::Inline))) {
+                    self.handler(e.ts, false);
+                }
+            }
+            Kind::ContentionBegin { flags, .. } if flags & contention::SPIN != 0 && self.depth == 0 => {
+                self.spins = Some(e.ts);
+            }
+            Kind::ContentionEnd { .. } if self.depth == 0 => {
+                self.spun += self.spins.take().map_or(0, |since| e.ts.saturating_sub(since));
+            }
+            // A task that is switched away spins no longer; no handler lasts over a switch.
+            Kind::Switch { .. } => *self = Interrupts { stolen: self.stolen, spun: self.spun, ..Interrupts::default() },
+            _ => {}
+        }
+    }
+
+    fn handler(&mut self, ts: u64, entry: bool) {
+        if entry {
+            if self.depth == 0 {
+                self.since = ts;
+            }
+            self.depth += 1;
+        } else if self.depth > 0 {
+            self.depth -= 1;
+            if self.depth == 0 {
+                self.stolen += ts.saturating_sub(self.since);
+            }
+        }
+        self.leaving = !entry;
+    }
+
+    /// What a `sched_waking` here is to be taken for.
+    pub fn wakes(&self, e: &Event) -> Wakes {
+        if e.context == Context::Task {
+            return Wakes::Task;
+        }
+        if self.timer {
+            return Wakes::Timer;
+        }
+        if self.device {
+            return Wakes::Device;
+        }
+        match self.softirq {
+            Some((_, Softirq::Inline)) => Wakes::Task,
+            Some((softirq::BLOCK | softirq::NET_RX | softirq::NET_TX, _)) => Wakes::Device,
+            Some((softirq::TIMER | softirq::HRTIMER, _)) => Wakes::Timer,
+            Some(_) => Wakes::Interrupt,
+            None if e.context == Context::Unknown => Wakes::TaskPerhaps,
+            None => Wakes::Interrupt,
+        }
+    }
+
+    /// Time in handlers, and of spinning, since the last call.
+    pub fn take(&mut self) -> (u64, u64) {
+        (std::mem::take(&mut self.stolen), std::mem::take(&mut self.spun))
+    }
+}

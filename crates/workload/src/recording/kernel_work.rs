@@ -1,0 +1,57 @@
+//! The kernel's work that is part of recorded runs, and that a simulated kernel does itself.
+//!
+//! A recorded run goes from one switch to the next. In it are the system call that wakes another, the one that blocks, the fork, and
+//! the scheduler's own way from one task to the next. A replay computes for the length of the run and then makes the
+//! same calls, which cost what they cost on the machine and under the policy under test. So that this work is
+//! not done twice, each step's price **on the recorded machine** is taken out of the run before it. It is what
+//! the simulator charges for the step where nothing contends; it does not depend on where the replay runs.
+
+use contend_machine::Machine;
+use contend_platform::Work;
+
+use crate::model::step::What;
+
+/// The price of each kind of step, in ns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KernelWork {
+    /// Waking a task.
+    pub post: u64,
+    /// Waiting for a task.
+    pub wait: u64,
+    /// Sleeping for a timer or a device.
+    pub sleep: u64,
+    /// Being preempted.
+    pub preempted: u64,
+    /// Starting a task.
+    pub spawn: u64,
+    /// Exiting.
+    pub exit: u64,
+}
+
+impl KernelWork {
+    /// Of a machine.
+    pub fn of(machine: &Machine) -> Self {
+        let of = |work: Work| machine.costs.kernel[work].value;
+        let switch = of(Work::Pick) + machine.costs.cpu.context_switch.value;
+        let call = of(Work::Syscall);
+        KernelWork {
+            post: call + of(Work::FutexOp) + of(Work::Ttwu) + of(Work::SelectCpu) + of(Work::Enqueue),
+            wait: call + of(Work::FutexOp) + of(Work::Dequeue) + switch,
+            sleep: call + of(Work::TimerProgram) + of(Work::Dequeue) + switch,
+            preempted: switch,
+            spawn: call + of(Work::Fork) + of(Work::SelectCpu) + of(Work::Enqueue),
+            exit: of(Work::Exit) + of(Work::Dequeue) + switch,
+        }
+    }
+
+    /// Of one step.
+    pub fn price(&self, step: What) -> u64 {
+        match step {
+            What::Post(_) => self.post,
+            What::Sleep(_, crate::model::step::Why::Task) => self.wait,
+            What::Sleep(..) => self.sleep,
+            What::Spawn(_) => self.spawn,
+            What::Nop | What::Run(_) | What::By(_) => 0,
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! What a recording and its replay are compared by: the same counts, from the same events, of the same tasks.
+//!
+//! A [`SchedStats`] takes switches and wake-ups of the tasks that are watched, from a recording ([`SchedStats::event`]) or from a
+//! simulation (it is an [`EventSink`]). Wake-up latency is the time from `sched_waking` of a sleeping task to the switch to it.
+
+use std::collections::BTreeMap;
+
+use contend_platform::{CpuId, Time};
+use contend_sim::host::{EventSink, Who};
+use contend_sim::os::histogram;
+use contend_trace::event::{Event, Kind, TaskState};
+use hdrhistogram::Histogram;
+use rustc_hash::FxHashMap;
+
+/// Counts of some tasks.
+#[derive(Clone, Debug)]
+pub struct Counts {
+    /// Switches away from them.
+    pub switches: u64,
+    /// Of those, switches in which the task stayed runnable.
+    pub preempted: u64,
+    /// Switches to another CPU than the last.
+    pub migrations: u64,
+    /// Time on a CPU, in ns.
+    pub run_ns: u64,
+    /// From `sched_waking` to running, in ns.
+    pub wakeup_latency: Histogram<u64>,
+    /// From coming to a CPU to leaving it, in ns.
+    pub runs: Histogram<u64>,
+}
+
+impl Default for Counts {
+    fn default() -> Self {
+        Counts { switches: 0, preempted: 0, migrations: 0, run_ns: 0, wakeup_latency: histogram(), runs: histogram() }
+    }
+}
+
+/// Where a watched task is.
+#[derive(Clone, Copy, Default)]
+struct Place {
+    /// On a CPU since then.
+    running: Option<u64>,
+    /// Asleep, and woken then.
+    woken: Option<u64>,
+    /// Has left its CPU to sleep.
+    asleep: bool,
+    cpu: Option<u32>,
+}
+
+/// Takes events, counts.
+#[derive(Clone, Debug, Default)]
+pub struct SchedStats {
+    /// Over all watched tasks.
+    pub all: Counts,
+    /// By name; the names of a replay end in a number that is cut off.
+    pub by_name: BTreeMap<String, Counts>,
+    /// Time of the first and the last switch of a watched task.
+    pub span: Option<(u64, u64)>,
+    places: FxHashMap<u64, Place>,
+}
+
+impl std::fmt::Debug for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Place").field("cpu", &self.cpu).finish_non_exhaustive()
+    }
+}
+
+impl SchedStats {
+    /// From the first to the last switch, in s.
+    pub fn seconds(&self) -> f64 {
+        self.span.map_or(0.0, |(from, to)| (to - from) as f64 / 1e9)
+    }
+
+    fn of(&mut self, name: &str, mut f: impl FnMut(&mut Counts)) {
+        f(&mut self.all);
+        if !self.by_name.contains_key(name) {
+            self.by_name.insert(name.to_string(), Counts::default());
+        }
+        f(self.by_name.get_mut(name).expect("just inserted"));
+    }
+
+    fn leaves(&mut self, ts: u64, task: u64, name: &str, runnable: bool) {
+        let from = self.span.map_or(ts, |(from, _)| from);
+        self.span = Some((from, ts.max(from)));
+        let place = self.places.entry(task).or_default();
+        place.asleep = !runnable;
+        place.woken = None;
+        let ran = place.running.take().map(|since| ts.saturating_sub(since));
+        self.of(name, |c| {
+            c.switches += 1;
+            c.preempted += u64::from(runnable);
+            if let Some(ran) = ran {
+                c.run_ns += ran;
+                c.runs.saturating_record(ran);
+            }
+        });
+    }
+
+    fn wakes(&mut self, ts: u64, task: u64) {
+        let place = self.places.entry(task).or_default();
+        if place.asleep && place.running.is_none() {
+            place.woken.get_or_insert(ts);
+        }
+    }
+
+    fn comes(&mut self, ts: u64, task: u64, name: &str, cpu: u32) {
+        let place = self.places.entry(task).or_default();
+        place.running = Some(ts);
+        place.asleep = false;
+        let moved = place.cpu.replace(cpu).is_some_and(|before| before != cpu);
+        let waited = place.woken.take().map(|since| ts.saturating_sub(since));
+        self.of(name, |c| {
+            c.migrations += u64::from(moved);
+            if let Some(waited) = waited {
+                c.wakeup_latency.saturating_record(waited);
+            }
+        });
+    }
+
+    /// An event of a recording; `watched` gives the names of those tasks that count.
+    pub fn event<'a>(&mut self, e: &Event, watched: impl Fn(u32) -> Option<&'a str>) {
+        match &e.kind {
+            Kind::Switch { prev, prev_state, next } => {
+                if let Some(name) = watched(prev.pid) {
+                    self.leaves(e.ts, prev.pid.into(), name, prev_state.is_runnable());
+                }
+                if let Some(name) = watched(next.pid) {
+                    self.comes(e.ts, next.pid.into(), name, e.cpu);
+                }
+            }
+            Kind::Waking { task, .. } if watched(task.pid).is_some() => self.wakes(e.ts, task.pid.into()),
+            _ => {}
+        }
+    }
+}
+
+/// A replayed task's name without its number: `cc1-4711+3` is `cc1`.
+fn own(name: &str) -> &str {
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    let name = name.rsplit_once('+').filter(|(_, n)| digits(n)).map_or(name, |(rest, _)| rest);
+    name.rsplit_once('-').filter(|(_, n)| digits(n)).map_or(name, |(rest, _)| rest)
+}
+
+impl EventSink for SchedStats {
+    fn switch(&mut self, now: Time, cpu: CpuId, prev: Option<Who<'_>>, prev_state: u64, next: Option<Who<'_>>) {
+        if let Some(who) = prev {
+            let runnable = TaskState::from_prev_state(prev_state as i64).is_some_and(TaskState::is_runnable);
+            self.leaves(now, who.id, own(who.name), runnable);
+        }
+        if let Some(who) = next {
+            self.comes(now, who.id, own(who.name), cpu.index() as u32);
+        }
+    }
+
+    fn waking(&mut self, now: Time, _: CpuId, _: Option<Who<'_>>, who: Who<'_>, _: CpuId) {
+        self.wakes(now, who.id);
+    }
+
+    fn wakeup(&mut self, _: Time, _: CpuId, _: Option<Who<'_>>, _: Who<'_>, _: CpuId, _: bool) {}
+
+    fn migrate(&mut self, _: Time, _: CpuId, _: Option<Who<'_>>, _: Who<'_>, _: CpuId, _: CpuId) {}
+
+    fn finish(&mut self, _: Time) -> std::io::Result<()> {
+        Ok(())
+    }
+}
