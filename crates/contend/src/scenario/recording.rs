@@ -66,7 +66,11 @@ pub(super) fn scenario(dir: &Path) -> Result<Scenario> {
     };
     scenario.machine = Some(Given { at: at(0, "machine"), value: machine });
     scenario.policy = policy;
-    scenario.workload = Some(file_workload("recording", &events.value));
+    let mut workload = file_workload("recording", &events.value);
+    if dir.join(MACHINE).is_file() {
+        workload.set("recorded_on", MACHINE).expect("a recording has such a key");
+    }
+    scenario.workload = Some(workload);
     Ok(scenario)
 }
 

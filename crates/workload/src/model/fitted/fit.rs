@@ -1,0 +1,127 @@
+//! From an exact model to roles.
+
+use std::collections::BTreeMap;
+
+use super::{End, Fitted, Quantiles, Role, Start, Wake};
+use crate::model::exact::Exact;
+use crate::model::step::{What, Why};
+
+/// What was seen of a role.
+#[derive(Default)]
+struct Seen {
+    tasks: u32,
+    lives: u32,
+    nice: i8,
+    turns: Vec<f64>,
+    run_us: Vec<f64>,
+    /// By what ended them, and the role of the task that did: lengths in µs.
+    ends: BTreeMap<(Why, Option<usize>), Vec<f64>>,
+    wakes: BTreeMap<usize, u64>,
+    starts: BTreeMap<usize, u64>,
+    /// Most tasks that one of its tasks started at once, by their role.
+    at_once: BTreeMap<usize, u32>,
+}
+
+/// Fit roles to an exact model.
+pub fn fit(model: &Exact) -> Fitted {
+    let (names, role_of) = roles(model);
+    let mut seen: Vec<Seen> = names.iter().map(|_| Seen::default()).collect();
+    for (i, t) in model.tasks.iter().enumerate() {
+        let s = &mut seen[role_of[i]];
+        s.lives += 1;
+        s.tasks += u32::from(t.initial);
+        s.nice = t.nice;
+        let (mut run, mut turns) = (0u64, 0u32);
+        let mut steps = model.steps_of(i).peekable();
+        // The first sleep of a task that comes late is its delay, and no turn's end.
+        if t.initial {
+            steps.next_if(|s| matches!(s, What::Sleep(_, Why::Unseen)));
+        }
+        while let Some(step) = steps.next() {
+            match step {
+                What::Run(ns) => run += ns,
+                What::Post(who) => *s.wakes.entry(role_of[who as usize]).or_default() += 1,
+                What::Spawn(who) => *s.starts.entry(role_of[who as usize]).or_default() += 1,
+                What::Sleep(ns, why) => {
+                    let by = match steps.next_if(|s| matches!(s, What::By(_))) {
+                        Some(What::By(who)) => Some(role_of[who as usize]),
+                        _ => None,
+                    };
+                    s.ends.entry((why, by)).or_default().push(ns as f64 / 1e3);
+                    s.run_us.push(std::mem::take(&mut run) as f64 / 1e3);
+                    turns += 1;
+                }
+                What::Nop | What::By(_) => {}
+            }
+        }
+        // The last turn ends in the exit.
+        s.run_us.push(run as f64 / 1e3);
+        s.turns.push(f64::from(turns + 1));
+    }
+    for dispatcher in model.jobs.iter().flat_map(|j| &j.dispatchers) {
+        for job in &dispatcher.jobs {
+            let most = seen[role_of[dispatcher.task as usize]].at_once.entry(role_of[job.task as usize]).or_default();
+            *most = dispatcher.limit.max(*most);
+        }
+    }
+    let roles = std::iter::zip(&names, seen).map(|(name, s)| role(name, s, &names)).collect();
+    Fitted { source: model.source.clone(), roles }
+}
+
+fn role(name: &str, mut s: Seen, names: &[String]) -> Role {
+    let turns: f64 = s.turns.iter().sum();
+    let sleeps = s.ends.values().map(Vec::len).sum::<usize>().max(1) as f64;
+    let rounded = |v: f64| (v * 1e6).round() / 1e6;
+    let ends = s.ends.iter_mut().map(|(&(why, by), us)| End {
+        by: why.name().into(),
+        role: by.map_or(String::new(), |r| names[r].clone()),
+        share: rounded(us.len() as f64 / sleeps),
+        us: Quantiles::of(us),
+    });
+    let wakes =
+        s.wakes.iter().map(|(&r, &n)| Wake { role: names[r].clone(), per_turn: rounded(n as f64 / turns.max(1.0)) });
+    let starts = s.starts.iter().map(|(&r, &n)| Start {
+        role: names[r].clone(),
+        per_life: rounded(n as f64 / f64::from(s.lives.max(1))),
+        at_once: s.at_once.get(&r).copied().unwrap_or(0),
+    });
+    Role {
+        name: name.into(),
+        tasks: s.tasks,
+        nice: s.nice,
+        ends: ends.collect(),
+        wakes: wakes.collect(),
+        starts: starts.collect(),
+        turns: Quantiles::of(&mut s.turns),
+        run_us: Quantiles::of(&mut s.run_us),
+    }
+}
+
+/// Names of the roles, and the role of each task: tasks of one name whose parents are of one role. Where a name has several roles,
+/// those of tasks that others start bear their parent's, too. A role never descends from itself: a child that is called as
+/// its parent is another one.
+fn roles(model: &Exact) -> (Vec<String>, Vec<usize>) {
+    let parents = model.parents();
+    let mut keys: Vec<(String, Option<usize>)> = Vec::new();
+    let mut role_of = Vec::with_capacity(model.tasks.len());
+    for (i, t) in model.tasks.iter().enumerate() {
+        // Parents stand before their children.
+        let key = (t.name.clone(), parents[i].map(|p| role_of[p as usize]));
+        let role = keys.iter().position(|k| *k == key).unwrap_or_else(|| {
+            keys.push(key);
+            keys.len() - 1
+        });
+        role_of.push(role);
+    }
+    let mut names: Vec<String> = Vec::new();
+    for (i, (name, parent)) in keys.iter().enumerate() {
+        let alone = keys.iter().filter(|(n, _)| n == name).count() == 1;
+        let full = match parent {
+            Some(p) if !alone => format!("{name}<{}", names[*p]),
+            _ => name.clone(),
+        };
+        let own = if names.contains(&full) { format!("{full}#{i}") } else { full };
+        names.push(own);
+    }
+    (names, role_of)
+}
