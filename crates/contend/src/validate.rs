@@ -1,7 +1,7 @@
 //! Is a replay true? The same counts of a recording and of its replay, side by side.
 
 use std::cell::RefCell;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io::Cursor;
 use std::rc::Rc;
 
@@ -10,6 +10,7 @@ use contend_sim::guest::Guests;
 use contend_sim::host::{EventSink, Outcome, Setup, Status, Who, simulate};
 use contend_trace::Reader;
 use contend_workload::WorkloadSpec;
+use contend_workload::recording::RecordingSpec;
 use contend_workload::recording::stats::{Counts, SchedStats};
 use hdrhistogram::Histogram;
 use serde::Serialize;
@@ -110,14 +111,27 @@ fn side(c: &Counts, seconds: f64) -> Side {
 }
 
 /// Hands a simulation's events to statistics that outlive it.
-struct Listener(Rc<RefCell<SchedStats>>);
+struct Listener {
+    stats: Rc<RefCell<SchedStats>>,
+    /// Full names of the tasks that are compared.
+    watched: HashSet<String>,
+}
+
+impl Listener {
+    fn watched<'a>(&self, who: Option<Who<'a>>) -> Option<Who<'a>> {
+        who.filter(|w| self.watched.contains(w.name))
+    }
+}
 
 impl EventSink for Listener {
     fn switch(&mut self, now: Time, cpu: CpuId, prev: Option<Who<'_>>, prev_state: u64, next: Option<Who<'_>>) {
-        self.0.borrow_mut().switch(now, cpu, prev, prev_state, next);
+        let (prev, next) = (self.watched(prev), self.watched(next));
+        self.stats.borrow_mut().switch(now, cpu, prev, prev_state, next);
     }
     fn waking(&mut self, now: Time, cpu: CpuId, by: Option<Who<'_>>, who: Who<'_>, target: CpuId) {
-        self.0.borrow_mut().waking(now, cpu, by, who, target);
+        if self.watched.contains(who.name) {
+            self.stats.borrow_mut().waking(now, cpu, by, who, target);
+        }
     }
     fn wakeup(&mut self, _: Time, _: CpuId, _: Option<Who<'_>>, _: Who<'_>, _: CpuId, _: bool) {}
     fn migrate(&mut self, _: Time, _: CpuId, _: Option<Who<'_>>, _: Who<'_>, _: CpuId, _: CpuId) {}
@@ -144,9 +158,14 @@ pub fn validate(plan: &Plan, progress: &mut dyn FnMut(Status) -> bool) -> Result
         bytes.borrow_mut().clone_from(&read);
         Ok(read)
     };
-    let workload = plan.workload.as_ref().expect("just looked at");
-    let (workload, reports) = workload.build_with_reports(cpus, &read).map_err(|e| plan.workload_error(e))?;
-    let report = reports.first().expect("a recording has a report");
+    let build = |spec: RecordingSpec| {
+        let workload = WorkloadSpec::Recording(spec);
+        let (workload, reports) = workload.build_with_reports(cpus, &read).map_err(|e| plan.workload_error(e))?;
+        Ok::<_, ScenarioError>((workload, reports.into_iter().next().expect("a recording has a report")))
+    };
+    // Whom to compare; and everything that ran, since it took CPU time and preempted those.
+    let (_, report) = build(spec.clone())?;
+    let (workload, _) = build(RecordingSpec { all: true, ..spec.clone() })?;
 
     let names: HashMap<u32, &str> = report.per_task.iter().map(|t| (t.pid, t.name.as_str())).collect();
     let mut recorded = SchedStats::default();
@@ -165,7 +184,8 @@ pub fn validate(plan: &Plan, progress: &mut dyn FnMut(Status) -> bool) -> Result
         limits: limits(plan),
         guests: Guests::default(),
     };
-    let sink = Box::new(Listener(Rc::clone(&simulated)));
+    let watched = report.per_task.iter().map(|t| format!("{}-{}", t.name, t.pid)).collect();
+    let sink = Box::new(Listener { stats: Rc::clone(&simulated), watched });
     let result = simulate(plan.preset.policy, setup, Some(sink), progress).map_err(RunError::Resources)?;
     let simulated = simulated.borrow();
 

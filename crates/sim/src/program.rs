@@ -114,6 +114,9 @@ pub enum Op {
     Sleep(Nanos),
     /// Sleep until this time; returns at once when it has passed.
     SleepUntil(Time),
+    /// Sleep until a device has served a request, in ns; it interrupts this CPU (modulo the CPUs there are). In a virtual machine
+    /// the caller's.
+    Device(Nanos, u32),
     /// `sched_yield`.
     Yield,
     /// Write to a pipe or socket; blocks while there is no room.

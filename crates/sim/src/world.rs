@@ -34,6 +34,12 @@ pub trait World: SchedPlatform<Word = SimWord> + Sized + 'static {
     fn set_work(&self, task: TaskId, ns: Nanos, account: Account);
     /// Report `task` from the calling CPU's timer interrupt at `at`.
     fn arm_timer(&self, at: Time, task: TaskId);
+    /// Report `task` from a device's interrupt at `at` on CPU `cpu`, modulo the CPUs there are. Virtual machines have no devices of their
+    /// own: the calling CPU's timer.
+    fn arm_device(&self, at: Time, task: TaskId, cpu: u32) {
+        let _ = cpu;
+        self.arm_timer(at, task);
+    }
     /// Cost of one unit of `work`, in ns.
     fn work_cost(&self, work: Work) -> Nanos;
     /// What a KiB that `from` has in its caches costs `to`, in ns.
@@ -93,6 +99,9 @@ impl World for Sim {
     #[inline]
     fn arm_timer(&self, at: Time, task: TaskId) {
         self.engine.arm_timer(at, task);
+    }
+    fn arm_device(&self, at: Time, task: TaskId, cpu: u32) {
+        self.engine.arm_device(at, task, cpu);
     }
     #[inline]
     fn work_cost(&self, work: Work) -> Nanos {

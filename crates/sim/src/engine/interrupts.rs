@@ -111,6 +111,15 @@ impl Engine {
         c.irq_at.set(c.irq_at.get().min(at));
     }
 
+    /// Wake `task` at `at` from an interrupt of CPU `cpu`, modulo the CPUs there are: a device's.
+    pub fn arm_device(&self, at: Time, task: TaskId, cpu: u32) {
+        let cpu = CpuId((u64::from(cpu) % self.topology().nr_cpus() as u64) as u16);
+        let seq = self.seq.get();
+        self.seq.set(seq + 1);
+        self.cpu(cpu).timers.borrow_mut().push(Reverse((at, seq, task)));
+        self.irq_due(cpu, at);
+    }
+
     /// Set the running CPU's one-shot timer.
     #[inline]
     pub fn program_timer(&self, at: Time) {

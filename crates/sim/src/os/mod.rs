@@ -347,6 +347,12 @@ impl<W: World> Os<W> {
                 SyscallEnd::Continue
             }
             Op::Sleep(ns) => self.sleep_until(kernel, p, task, p.now().saturating_add(ns)),
+            Op::Device(ns, cpu) => {
+                let at = p.now().saturating_add(ns);
+                let end = self.block(kernel, p, task, Pending::Sleep(at));
+                p.arm_device(at, task, cpu);
+                end
+            }
             Op::SleepUntil(at) if at <= p.now() => SyscallEnd::Continue,
             Op::SleepUntil(at) => self.sleep_until(kernel, p, task, at),
             Op::Yield => SyscallEnd::Yield,

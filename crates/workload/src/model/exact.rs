@@ -1,9 +1,9 @@
 //! The exact form: what each task did, step by step.
 //!
-//! **A replay cannot deadlock.** Every wait is paired with one post that stands before the end of that wait in the recording.
-//! Were all tasks stuck, take the wait that ended first there: each post that it needs stands before that end, in a
-//! task that is stuck in a wait that ends later, hence before that wait began: it has been executed. The same holds for
-//! spawns.
+//! **A replay cannot deadlock.** Whatever a step needs stands before it in the recording: a wait's end needs a post, a task's first
+//! step its spawn, a post that is held (`pairs`) the beginning of a wait. Were all tasks stuck, take the step that came first in the
+//! recording among those that they are stuck in: what it needs is a step before it, of a task that is stuck in a later
+//! one: it has been executed.
 
 use super::jobs::Jobs;
 use super::step::{Step, What, Why};

@@ -11,6 +11,7 @@
 pub mod step;
 
 mod exact;
+mod pairs;
 pub mod jobs;
 mod play;
 

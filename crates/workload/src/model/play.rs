@@ -4,13 +4,15 @@
 //! [`PlayOptions::jobs`], a dispatcher's waits for the ends of its jobs are not played; it takes a slot before it starts a job, a
 //! job gives its slot back when it ends, and the dispatcher waits for those jobs that the recording shows it needed.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use contend_platform::Nanos;
 use contend_sim::program::{Cx, ObjId, ObjectKind, Op, Program, TaskSpec, Workload};
 
 use super::exact::Exact;
 use super::jobs::{JobPlan, Start};
+use super::pairs::{self, Held};
 use super::step::{What, Why};
 
 /// How a model is scaled.
@@ -35,17 +37,37 @@ struct Tape {
     model: Exact,
     plan: Option<JobPlan>,
     options: PlayOptions,
+    held: Held,
+    /// A copy's tasks, one copy after another; empty if no post is held.
+    progress: Vec<Progress>,
+}
+
+/// How far a task is.
+#[derive(Default)]
+struct Progress {
+    /// Behind the last of its waits that it has begun. A simulation is one thread: no ordering is needed.
+    begun: AtomicUsize,
+    /// Tasks that are held until it begins a wait, and which.
+    holds: Mutex<Vec<(usize, u32)>>,
 }
 
 /// Add the model's tasks to `w`.
 pub fn play(model: Exact, w: &mut Workload, options: PlayOptions) {
     let plan = options.jobs.and_then(|_| model.jobs.as_ref().map(|jobs| JobPlan::new(&model, jobs)));
-    let tape = Arc::new(Tape { model, plan, options });
+    let held = pairs::held(&model);
+    let all = if held.is_empty() { 0 } else { model.tasks.len() * options.copies as usize };
+    let progress = (0..all).map(|_| Progress::default()).collect();
+    let tape = Arc::new(Tape { model, plan, options, held, progress });
     for copy in 0..options.copies {
         let suffix = if options.copies > 1 { format!("+{copy}") } else { String::new() };
         let copy = Copy { number: copy as u32, semaphores: w.objects.len() as u32 };
         for t in &tape.model.tasks {
             w.object(format!("wake/{}-{}{suffix}", t.name, t.pid), ObjectKind::Semaphore { initial: 0 });
+        }
+        if !tape.held.is_empty() {
+            for t in &tape.model.tasks {
+                w.object(format!("held/{}-{}{suffix}", t.name, t.pid), ObjectKind::Semaphore { initial: 0 });
+            }
         }
         if let (Some(plan), Some(slots)) = (&tape.plan, options.jobs) {
             for dispatcher in 0..plan.dispatchers {
@@ -82,8 +104,21 @@ impl Copy {
         ObjId(self.semaphores + task)
     }
 
+    fn hold(self, tape: &Tape, task: u32) -> ObjId {
+        ObjId(self.semaphores + tape.model.tasks.len() as u32 + task)
+    }
+
+    /// The first semaphore that belongs to no task.
+    fn shared(self, tape: &Tape) -> u32 {
+        self.semaphores + tape.model.tasks.len() as u32 * if tape.held.is_empty() { 1 } else { 2 }
+    }
+
+    fn progress(self, tape: &Tape, task: u32) -> Option<&Progress> {
+        tape.progress.get(self.number as usize * tape.model.tasks.len() + task as usize)
+    }
+
     fn slots(self, tape: &Tape, dispatcher: u32) -> ObjId {
-        ObjId(self.semaphores + tape.model.tasks.len() as u32 + 2 * dispatcher)
+        ObjId(self.shared(tape) + 2 * dispatcher)
     }
 
     fn ended(self, tape: &Tape, dispatcher: u32) -> ObjId {
@@ -91,7 +126,7 @@ impl Copy {
     }
 
     fn job(self, tape: &Tape, plan: &JobPlan, job: u32) -> ObjId {
-        ObjId(self.semaphores + tape.model.tasks.len() as u32 + 2 * plan.dispatchers + job)
+        ObjId(self.shared(tape) + 2 * plan.dispatchers + job)
     }
 }
 
@@ -148,6 +183,33 @@ impl Player {
         self.due.reverse();
     }
 
+    /// The wait at step `at` begins: whoever is held for it may go on.
+    fn begins(&mut self, at: usize) {
+        let tape = Arc::clone(&self.tape);
+        let Some(progress) = self.copy.progress(&tape, self.number) else { return };
+        progress.begun.store(at + 1, Ordering::Relaxed);
+        progress.holds.lock().expect("nobody panics with it").retain(|&(wait, task)| {
+            if wait <= at {
+                self.due.push(Op::SemPost(self.copy.hold(&tape, task), 1));
+            }
+            wait > at
+        });
+    }
+
+    /// The post at step `at`, which is held while the sleeper has not begun its wait.
+    fn post(&mut self, at: usize, sleeper: u32) -> Op {
+        let post = Op::SemPost(self.copy.wake(sleeper), 1);
+        if let Some(&(sleeper, wait)) = self.tape.held.get(&at)
+            && let Some(progress) = self.copy.progress(&self.tape, sleeper)
+            && progress.begun.load(Ordering::Relaxed) <= wait
+        {
+            progress.holds.lock().expect("nobody panics with it").push((wait, self.number));
+            self.due.push(post);
+            return Op::SemWait(self.copy.hold(&self.tape, self.number));
+        }
+        post
+    }
+
     fn step(&mut self) -> Option<Op> {
         let (at, what) = (self.at, self.tape.model.steps[self.at].what());
         self.at += 1;
@@ -158,7 +220,11 @@ impl Player {
             What::Sleep(_, Why::Task) => {
                 let plan = self.tape.plan.as_ref();
                 match plan.and_then(|p| p.end_wait(at)) {
-                    None => Op::SemWait(self.copy.wake(self.number)),
+                    None => {
+                        self.due.push(Op::SemWait(self.copy.wake(self.number)));
+                        self.begins(at);
+                        return None;
+                    }
                     // Nothing more is started: all jobs are waited for.
                     Some((dispatcher, Some(all))) => {
                         self.wait_ended(dispatcher, all);
@@ -167,16 +233,21 @@ impl Player {
                     Some((_, None)) => return None,
                 }
             }
+            What::Sleep(ns, Why::Io) => match self.tape.model.steps.get(self.at).map(|s| s.what()) {
+                Some(What::On(cpu)) => Op::Device(ns as Nanos, cpu),
+                // A kernel thread told of it: wherever that ran.
+                _ => Op::Device(ns as Nanos, self.number),
+            },
             What::Sleep(ns, _) => Op::Sleep(ns as Nanos),
             What::Post(_) if self.tape.plan.as_ref().is_some_and(|p| p.end_post(at)) => return None,
-            What::Post(who) => Op::SemPost(self.copy.wake(who), 1),
+            What::Post(who) => self.post(at, who),
             What::Spawn(child) => {
                 if self.spawn_job(child).is_some() {
                     return None;
                 }
                 Op::Spawn(Box::new(self.copy.task(&self.tape, child)))
             }
-            What::Nop | What::By(_) => return None,
+            What::Nop | What::By(_) | What::On(_) => return None,
         })
     }
 }

@@ -15,6 +15,8 @@ pub enum What {
     Sleep(u64, Why),
     /// The task that ended the sleep before.
     By(u32),
+    /// The CPU whose interrupt ended the sleep before.
+    On(u32),
     /// Wake this task.
     Post(u32),
     /// Start this task.
@@ -28,7 +30,8 @@ pub enum Why {
     Task,
     /// A timer.
     Timer,
-    /// A device, or a kernel thread that serves one; or the sleep was uninterruptible and an interrupt ended it.
+    /// A device, or a kernel thread that serves one; or the sleep was uninterruptible and an interrupt ended it. [`What::On`] follows where
+    /// it was an interrupt.
     Io,
     /// A task that is not in the model.
     Outside,
@@ -73,6 +76,7 @@ impl Step {
             What::By(t) => (3, 0, t.into()),
             What::Post(t) => (4, 0, t.into()),
             What::Spawn(t) => (5, 0, t.into()),
+            What::On(cpu) => (6, 0, cpu.into()),
         };
         Step(tag << 56 | why << 50 | number.min(NUMBER))
     }
@@ -86,6 +90,7 @@ impl Step {
             3 => What::By(n as u32),
             4 => What::Post(n as u32),
             5 => What::Spawn(n as u32),
+            6 => What::On(n as u32),
             _ => What::Nop,
         }
     }

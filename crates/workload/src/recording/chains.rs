@@ -23,6 +23,8 @@ enum State {
 #[derive(Clone, Copy)]
 struct Wake {
     ts: u64,
+    /// Where.
+    cpu: u32,
     /// The waker, and where in its chain the post stands; otherwise why the sleep ended.
     by: Result<(u32, usize), Why>,
 }
@@ -162,7 +164,7 @@ impl Builder {
         self.interrupts[cpu].event(e);
         match &e.kind {
             Kind::Switch { prev, prev_state, next } => {
-                let left = self.leave(e, prev, first);
+                let left = self.current(e, prev, first);
                 if let Some(i) = left {
                     self.settle(i, e);
                     let t = &mut self.tasks[i as usize];
@@ -197,7 +199,7 @@ impl Builder {
                 if let Some(i) = self.task(task, first) {
                     let t = &mut self.tasks[i as usize];
                     if matches!(t.state, State::Sleeping(..)) && t.wake.is_none() {
-                        t.wake = Some(Wake { ts: e.ts, by: Err(Why::Interrupt) });
+                        t.wake = Some(Wake { ts: e.ts, cpu: e.cpu, by: Err(Why::Interrupt) });
                     }
                 }
             }
@@ -330,23 +332,10 @@ impl Builder {
         self.cpus[cpu] = Some((task, ts));
     }
 
-    /// `who` acts on the event's CPU. If nothing was seen there before, it has run since the recording began.
+    /// `who` acts on the event's CPU: it runs there. If nothing was seen there before, it has run since the recording began; if
+    /// another ran there, or none did, it came unseen.
     fn current(&mut self, e: &Event, who: &TaskRef, first: u64) -> Option<u32> {
         let i = self.task(who, first)?;
-        let known = self.cpus.get(e.cpu as usize).copied().flatten();
-        let t = &mut self.tasks[i as usize];
-        if known.is_none() && t.steps.is_empty() && t.run == 0 && !matches!(t.state, State::Running(_)) {
-            t.state = State::Running(t.start_ts);
-        }
-        if known.is_none() {
-            self.set_cpu(e.cpu, Some(i), e.ts);
-        }
-        Some(i)
-    }
-
-    /// `prev` of a switch: who it was, if it ran there.
-    fn leave(&mut self, e: &Event, prev: &TaskRef, first: u64) -> Option<u32> {
-        let i = self.current(e, prev, first)?;
         let known = self.cpus.get(e.cpu as usize).copied().flatten();
         if let Some((Some(other), _)) = known
             && other != i
@@ -357,14 +346,21 @@ impl Builder {
         }
         let t = &mut self.tasks[i as usize];
         if !matches!(t.state, State::Running(_)) {
-            // It came unseen: to an idle CPU as soon as it was awake, otherwise just now.
-            t.counts.unchained += 1;
-            let woken = t.wake.map_or(0, |w| w.ts);
-            let since = match known {
-                Some((None, idle)) if woken > 0 || t.state == State::Runnable => idle.max(woken).min(e.ts),
-                _ => e.ts,
-            };
-            self.arrive(i, since);
+            if known.is_none() && t.steps.is_empty() && t.run == 0 {
+                t.state = State::Running(t.start_ts);
+            } else {
+                // It came unseen: to an idle CPU as soon as it was awake, otherwise just now.
+                t.counts.unchained += 1;
+                let woken = t.wake.map_or(0, |w| w.ts);
+                let since = match known {
+                    Some((None, idle)) if woken > 0 || t.state == State::Runnable => idle.max(woken).min(e.ts),
+                    _ => e.ts,
+                };
+                self.arrive(i, since);
+            }
+        }
+        if known.is_none_or(|(who, _)| who != Some(i)) {
+            self.set_cpu(e.cpu, Some(i), e.ts);
         }
         Some(i)
     }
@@ -386,8 +382,10 @@ impl Builder {
                     Some(w) => {
                         let why = w.by.err().unwrap_or(Why::Task);
                         t.steps.push(Step::new(What::Sleep(w.ts.saturating_sub(since), why)));
-                        if let Ok((by, _)) = w.by {
-                            t.steps.push(Step::new(What::By(by)));
+                        match w.by {
+                            Ok((by, _)) => t.steps.push(Step::new(What::By(by))),
+                            Err(Why::Io) => t.steps.push(Step::new(What::On(w.cpu))),
+                            Err(_) => {}
                         }
                     }
                 }
@@ -440,7 +438,7 @@ impl Builder {
         };
         // The last wake-up before a task runs again is the one that counts.
         let t = &mut self.tasks[i as usize];
-        let before = t.wake.replace(Wake { ts: e.ts, by });
+        let before = t.wake.replace(Wake { ts: e.ts, cpu: e.cpu, by });
         t.counts.idle_wakes += u64::from(before.is_some());
         self.forget(before);
     }

@@ -140,7 +140,7 @@ fn one(
                 bursting = true;
                 continue;
             }
-            What::Nop | What::By(_) => continue,
+            What::Nop | What::By(_) | What::On(_) => continue,
             What::Post(who) => match number[who as usize] {
                 Some(n) => What::Post(n),
                 None => continue,
@@ -151,13 +151,13 @@ fn one(
             },
             What::Sleep(ns, mut why) => {
                 bursting = false;
-                if let Some(What::By(who)) = steps.next_if(|s| matches!(s, What::By(_))) {
-                    by = number[who as usize];
-                    why = match by {
-                        Some(_) => Why::Task,
-                        None if is_kernel(&chains.tasks[who as usize]) => Why::Io,
-                        None => Why::Outside,
-                    };
+                match steps.next_if(|s| matches!(s, What::By(_) | What::On(_))) {
+                    Some(What::By(who)) => match number[who as usize] {
+                        Some(n) => by = Some(What::By(n)),
+                        None if is_kernel(&chains.tasks[who as usize]) => why = Why::Io,
+                        None => why = Why::Outside,
+                    },
+                    on => by = on,
                 }
                 r.sleeps[why as usize] += 1;
                 match why {
@@ -170,7 +170,7 @@ fn one(
         r.posts += u64::from(matches!(step, What::Post(_)));
         r.forks += u64::from(matches!(step, What::Spawn(_)));
         tape.step(step, work.price(step));
-        tape.out.extend(by.map(|by| Step::new(What::By(by))));
+        tape.out.extend(by.map(Step::new));
     }
     if t.exited {
         tape.owed += work.exit;

@@ -9,7 +9,7 @@
 use contend_machine::Machine;
 use contend_platform::Work;
 
-use crate::model::step::What;
+use crate::model::step::{What, Why};
 
 /// The price of each kind of step, in ns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,8 +18,10 @@ pub struct KernelWork {
     pub post: u64,
     /// Waiting for a task.
     pub wait: u64,
-    /// Sleeping for a timer or a device.
+    /// Sleeping for a timer.
     pub sleep: u64,
+    /// Sleeping for a device: what the request takes is the task's own.
+    pub request: u64,
     /// Being preempted.
     pub preempted: u64,
     /// Starting a task.
@@ -38,6 +40,7 @@ impl KernelWork {
             post: call + of(Work::FutexOp) + of(Work::Ttwu) + of(Work::SelectCpu) + of(Work::Enqueue),
             wait: call + of(Work::FutexOp) + of(Work::Dequeue) + switch,
             sleep: call + of(Work::TimerProgram) + of(Work::Dequeue) + switch,
+            request: call + of(Work::Dequeue) + switch,
             preempted: switch,
             spawn: call + of(Work::Fork) + of(Work::SelectCpu) + of(Work::Enqueue),
             exit: of(Work::Exit) + of(Work::Dequeue) + switch,
@@ -48,10 +51,11 @@ impl KernelWork {
     pub fn price(&self, step: What) -> u64 {
         match step {
             What::Post(_) => self.post,
-            What::Sleep(_, crate::model::step::Why::Task) => self.wait,
+            What::Sleep(_, Why::Task) => self.wait,
+            What::Sleep(_, Why::Io) => self.request,
             What::Sleep(..) => self.sleep,
             What::Spawn(_) => self.spawn,
-            What::Nop | What::Run(_) | What::By(_) => 0,
+            What::Nop | What::Run(_) | What::By(_) | What::On(_) => 0,
         }
     }
 }

@@ -51,7 +51,7 @@ pub fn fit(model: &Exact) -> Fitted {
                     s.run_us.push(std::mem::take(&mut run) as f64 / 1e3);
                     turns += 1;
                 }
-                What::Nop | What::By(_) => {}
+                What::Nop | What::By(_) | What::On(_) => {}
             }
         }
         // The last turn ends in the exit.
