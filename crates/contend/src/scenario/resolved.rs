@@ -113,6 +113,7 @@ impl Plan {
 fn for_each_file(spec: &mut WorkloadSpec, f: &mut dyn FnMut(&mut String)) {
     match spec {
         WorkloadSpec::RtApp(s) => f(&mut s.file),
+        WorkloadSpec::Model(s) => f(&mut s.file),
         WorkloadSpec::Recording(s) => {
             f(&mut s.file);
             f(&mut s.recorded_on);

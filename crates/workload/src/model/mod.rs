@@ -11,10 +11,17 @@
 pub mod step;
 
 mod exact;
+mod file;
 mod pairs;
+pub mod fitted;
 pub mod jobs;
 mod play;
+mod rtapp;
+mod spec;
 
 pub use exact::{Exact, Source, Task};
+pub use file::{Model, ModelError};
 pub use jobs::{Jobs, Start};
 pub use play::{PlayOptions, play};
+pub use rtapp::rt_app;
+pub use spec::ModelSpec;

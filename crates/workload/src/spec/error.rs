@@ -80,6 +80,9 @@ pub enum WorkloadError {
     /// An rt-app file that is not right.
     #[error("{0}")]
     RtApp(#[from] crate::rtapp::RtAppError),
+    /// A file that is no model, or a model that cannot be scaled so.
+    #[error("{0}")]
+    Model(#[from] crate::model::ModelError),
     /// A recording that cannot be replayed.
     #[error("{0}")]
     Recording(#[from] crate::recording::RecordingError),

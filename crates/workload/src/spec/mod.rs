@@ -37,6 +37,7 @@ use crate::programs::{
     Daemons, Dbench, Ebizzy, GuestBoot, Hackbench, Hogs, IperfClient, IperfServer, KernelBuild, LockLoop, Mmc, Oltp,
     OltpDedicated, Periodic, PingPong, Schbench, Sembench, Tbench, Uperf,
 };
+use crate::model::ModelSpec;
 use crate::recording::{RecordingReport, RecordingSpec};
 
 /// Most tasks of a workload.
@@ -184,7 +185,8 @@ kinds! {
     IperfClient(IperfClient),
     IperfServer(IperfServer),
     RtApp(RtAppFile),
-    Recording(RecordingSpec)
+    Recording(RecordingSpec),
+    Model(ModelSpec)
 }
 
 impl Default for WorkloadSpec {
@@ -338,6 +340,7 @@ impl WorkloadSpec {
         match self {
             WorkloadSpec::RtApp(s) => missing_file(&s.file)?,
             WorkloadSpec::Recording(s) => missing_file(&s.file)?,
+            WorkloadSpec::Model(s) => missing_file(&s.file)?,
             WorkloadSpec::Mix(m) => {
                 for (i, part) in m.parts.iter().enumerate() {
                     part.check(&format!("{path}.parts.{i}"))?;
@@ -381,7 +384,7 @@ impl WorkloadSpec {
             WorkloadSpec::Ebizzy(s) => s.tasks(),
             WorkloadSpec::IperfClient(s) => s.tasks(),
             WorkloadSpec::IperfServer(s) => s.tasks(),
-            WorkloadSpec::RtApp(_) | WorkloadSpec::Recording(_) => 0,
+            WorkloadSpec::RtApp(_) | WorkloadSpec::Recording(_) | WorkloadSpec::Model(_) => 0,
             WorkloadSpec::Mix(m) => m.parts.iter().map(Self::tasks).sum(),
         }
     }
@@ -500,6 +503,7 @@ impl WorkloadSpec {
                 reports.push(s.build(w, bytes(&s.file)?, read)?);
                 Ok(())
             }
+            WorkloadSpec::Model(s) => Ok(s.build(w, &bytes(&s.file)?)?),
             // Parts of a mix are not mixes.
             WorkloadSpec::Mix(_) => Ok(()),
         }

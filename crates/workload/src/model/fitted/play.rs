@@ -228,7 +228,8 @@ impl Actor {
 impl Program for Actor {
     fn next(&mut self, cx: &mut Cx<'_>) -> Op {
         let stage = Arc::clone(&self.stage);
-        let open = || stage.copies[self.copy].open.lock().expect("nobody panics with it");
+        let copy = &stage.copies[self.copy];
+        let open = || copy.open.lock().expect("nobody panics with it");
         if let Some(op) = self.due.pop() {
             // Its wait begins: the only operation on its own role's semaphore.
             if let (Op::SemWait(_), Some(entry), true) = (&op, self.waits, self.due.is_empty()) {

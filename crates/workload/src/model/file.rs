@@ -1,0 +1,346 @@
+//! Model files: fitted ones are TOML, exact ones Arrow IPC with a row a step. A file's form is told by its content.
+//!
+//! The columns of an exact model: `task` (number), `step` (`run`, `sleep`, `post`, `spawn`), `ns` (of run and sleep), `why` (of
+//! sleep: [`Why`]), `peer` (of post and spawn the task, of a sleep the task that ended it, or the CPU of the device's
+//! interrupt). The tasks and where the model is from are TOML under the schema's key `contend_model`.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::io::Cursor;
+use std::sync::Arc;
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::{UInt32Type, UInt64Type};
+use arrow_array::{Array, ArrayRef, RecordBatch, StringArray, UInt32Array, UInt64Array};
+use arrow_schema::{DataType, Field, Schema};
+use serde::{Deserialize, Serialize};
+
+use super::exact::{Exact, Source, Task};
+use super::fitted::Fitted;
+use super::jobs::Jobs;
+use super::step::{Step, What, Why};
+
+/// Version of the files.
+const SCHEMA: u32 = 1;
+/// The key of an exact model's head.
+const HEAD: &str = "contend_model";
+/// What Arrow IPC files begin with.
+const ARROW: &[u8] = b"ARROW1";
+/// Tasks of a model.
+const TASKS_MAX: usize = 1_000_000;
+
+/// A model of either form.
+#[derive(Clone, Debug)]
+pub enum Model {
+    /// What happened.
+    Exact(Exact),
+    /// Roles with distributions.
+    Fitted(Fitted),
+}
+
+/// Why a file is no model.
+#[derive(Debug, thiserror::Error)]
+#[error("{file}:{line}{key}: {what}")]
+pub struct ModelError {
+    /// The file.
+    pub file: String,
+    /// The line, or `0`.
+    pub line: Line,
+    /// The key with a colon before it, or nothing.
+    pub key: String,
+    /// What is wrong, and what would be right.
+    pub what: String,
+}
+
+/// A line, if there are lines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Line(pub usize);
+
+impl fmt::Display for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0 > 0 { write!(f, "{}:", self.0) } else { Ok(()) }
+    }
+}
+
+/// The head of an exact model.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Head {
+    schema: u32,
+    form: String,
+    source: Source,
+    #[serde(default)]
+    jobs: Option<Jobs>,
+    #[serde(default)]
+    task: Vec<HeadTask>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct HeadTask {
+    name: String,
+    pid: u32,
+    nice: i8,
+    initial: bool,
+    exited: bool,
+}
+
+/// A fitted model's file.
+#[derive(Serialize, Deserialize)]
+struct Text {
+    schema: u32,
+    form: String,
+    #[serde(flatten)]
+    model: Fitted,
+}
+
+const ABOUT: &str = "\
+# A workload as roles, fitted to a recording by `contend model`; docs/models.md explains the keys. Edit at will.
+# Quantiles are the values at 0, 10, 25, 50, 75, 90, 95, 99 and 100 %, or one value for all.
+";
+
+impl Model {
+    /// From a file's bytes; `file` names it in errors.
+    ///
+    /// # Errors
+    /// Not a model; a key or value that is not right; steps that contradict each other.
+    pub fn parse(bytes: &[u8], file: &str) -> Result<Self, ModelError> {
+        if bytes.starts_with(ARROW) { exact(bytes, file).map(Model::Exact) } else { fitted(bytes, file).map(Model::Fitted) }
+    }
+
+    /// The file.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        match self {
+            Model::Exact(model) => columns(model),
+            Model::Fitted(model) => {
+                let text = Text { schema: SCHEMA, form: "fitted".into(), model: model.clone() };
+                let body = toml::to_string(&text).expect("plain values");
+                format!("{ABOUT}{body}").into_bytes()
+            }
+        }
+    }
+
+    /// `exact` or `fitted`.
+    pub fn form(&self) -> &'static str {
+        match self {
+            Model::Exact(_) => "exact",
+            Model::Fitted(_) => "fitted",
+        }
+    }
+
+    /// Where it is from.
+    pub fn source(&self) -> &Source {
+        match self {
+            Model::Exact(m) => &m.source,
+            Model::Fitted(m) => &m.source,
+        }
+    }
+}
+
+fn error(file: &str, key: &str, what: impl Into<String>) -> ModelError {
+    let key = if key.is_empty() { String::new() } else { format!(" {key}") };
+    ModelError { file: file.into(), line: Line(0), key, what: what.into() }
+}
+
+fn fitted(bytes: &[u8], file: &str) -> Result<Fitted, ModelError> {
+    let Ok(text) = std::str::from_utf8(bytes) else {
+        let right = "neither text nor Arrow: should be a model, as `contend model RECORDING --out FILE` writes";
+        return Err(error(file, "", right));
+    };
+    let model: Text = toml::from_str(text).map_err(|e| ModelError {
+        file: file.into(),
+        line: Line(1 + e.span().map_or(0, |s| text[..s.start.min(text.len())].matches('\n').count())),
+        key: String::new(),
+        what: e.message().trim().replace('\n', "; "),
+    })?;
+    if (model.schema, model.form.as_str()) != (SCHEMA, "fitted") {
+        let found = format!("found schema = {}, form = \"{}\"", model.schema, model.form);
+        return Err(error(file, "schema", format!("{found}; should be schema = {SCHEMA}, form = \"fitted\"")));
+    }
+    match model.model.check() {
+        None => Ok(model.model),
+        Some((key, found, right)) => Err(error(file, &key, format!("found {found}; should be {right}"))),
+    }
+}
+
+/// Rows of an exact model.
+fn columns(model: &Exact) -> Vec<u8> {
+    let mut task: Vec<u32> = Vec::new();
+    let mut step: Vec<&str> = Vec::new();
+    let mut ns: Vec<Option<u64>> = Vec::new();
+    let mut why: Vec<Option<&str>> = Vec::new();
+    let mut peer: Vec<Option<u32>> = Vec::new();
+    for i in 0..model.tasks.len() {
+        for what in model.steps_of(i) {
+            let row = match what {
+                What::Run(n) => ("run", Some(n), None, None),
+                What::Sleep(n, w) => ("sleep", Some(n), Some(w.name()), None),
+                What::Post(t) => ("post", None, None, Some(t)),
+                What::Spawn(t) => ("spawn", None, None, Some(t)),
+                What::By(t) | What::On(t) => {
+                    // Belongs to the sleep before.
+                    *peer.last_mut().expect("follows a sleep") = Some(t);
+                    continue;
+                }
+                What::Nop => continue,
+            };
+            task.push(i as u32);
+            step.push(row.0);
+            ns.push(row.1);
+            why.push(row.2);
+            peer.push(row.3);
+        }
+    }
+    let head = Head {
+        schema: SCHEMA,
+        form: "exact".into(),
+        source: model.source.clone(),
+        jobs: model.jobs.clone(),
+        task: (model.tasks.iter())
+            .map(|t| HeadTask {
+                name: t.name.clone(),
+                pid: t.pid,
+                nice: t.nice,
+                initial: t.initial,
+                exited: t.exited,
+            })
+            .collect(),
+    };
+    let head = toml::to_string(&head).expect("plain values");
+    let fields = vec![
+        Field::new("task", DataType::UInt32, false),
+        Field::new("step", DataType::Utf8, false),
+        Field::new("ns", DataType::UInt64, true),
+        Field::new("why", DataType::Utf8, true),
+        Field::new("peer", DataType::UInt32, true),
+    ];
+    let schema = Arc::new(Schema::new_with_metadata(fields, HashMap::from([(HEAD.to_string(), head)])));
+    let columns: Vec<ArrayRef> = vec![
+        Arc::new(UInt32Array::from(task)),
+        Arc::new(StringArray::from_iter_values(step)),
+        Arc::new(UInt64Array::from(ns)),
+        Arc::new(StringArray::from(why)),
+        Arc::new(UInt32Array::from(peer)),
+    ];
+    let batch = RecordBatch::try_new(Arc::clone(&schema), columns).expect("columns of equal length");
+    let mut out = Vec::new();
+    let written = arrow_ipc::writer::FileWriter::try_new(&mut out, &schema)
+        .and_then(|mut w| w.write(&batch).and_then(|()| w.finish()));
+    written.expect("writing to memory cannot fail");
+    out
+}
+
+fn exact(bytes: &[u8], file: &str) -> Result<Exact, ModelError> {
+    let bad = |what: String| error(file, "", what);
+    let reader = arrow_ipc::reader::FileReader::try_new(Cursor::new(bytes), None)
+        .map_err(|e| bad(format!("not a whole Arrow file: {e}")))?;
+    let schema = reader.schema();
+    let head = schema.metadata().get(HEAD);
+    let head = head.ok_or_else(|| bad(format!("an Arrow file without the key {HEAD}: not made by `contend model`")))?;
+    let head: Head = toml::from_str(head).map_err(|e| error(file, HEAD, e.message().replace('\n', "; ")))?;
+    if (head.schema, head.form.as_str()) != (SCHEMA, "exact") {
+        let found = format!("found schema = {}, form = \"{}\"", head.schema, head.form);
+        return Err(error(file, HEAD, format!("{found}; should be schema = {SCHEMA}, form = \"exact\"")));
+    }
+    if !(1..=TASKS_MAX).contains(&head.task.len()) {
+        return Err(error(file, HEAD, format!("found {} tasks; should be 1 to {TASKS_MAX}", head.task.len())));
+    }
+    let mut steps: Vec<Vec<Step>> = vec![Vec::new(); head.task.len()];
+    let mut row = 0usize;
+    for batch in reader {
+        let batch = batch.map_err(|e| bad(format!("damaged: {e}")))?;
+        read_batch(&batch, &mut row, &mut steps).map_err(|what| error(file, &format!("row {row}"), what))?;
+    }
+    let mut model = Exact { source: head.source, jobs: head.jobs, ..Exact::default() };
+    for (t, own) in std::iter::zip(head.task, steps) {
+        let from = model.steps.len();
+        model.steps.extend(own);
+        let HeadTask { name, pid, nice, initial, exited } = t;
+        model.tasks.push(Task { name, pid, nice, from, to: model.steps.len(), initial, exited });
+    }
+    check(&model).map_err(|what| bad(what))?;
+    Ok(model)
+}
+
+fn read_batch(batch: &RecordBatch, row: &mut usize, steps: &mut [Vec<Step>]) -> Result<(), String> {
+    let column = |name: &str, kind: DataType| {
+        let c = batch.column_by_name(name).ok_or_else(|| format!("the column \"{name}\" is missing"))?;
+        if *c.data_type() == kind { Ok(c) } else { Err(format!("column \"{name}\" is {}; should be {kind}", c.data_type())) }
+    };
+    let task = column("task", DataType::UInt32)?.as_primitive::<UInt32Type>();
+    let ns = column("ns", DataType::UInt64)?.as_primitive::<UInt64Type>();
+    let peer = column("peer", DataType::UInt32)?.as_primitive::<UInt32Type>();
+    let step = column("step", DataType::Utf8)?.as_string::<i32>();
+    let why = column("why", DataType::Utf8)?.as_string::<i32>();
+    for i in 0..batch.num_rows() {
+        *row += 1;
+        let number = steps.len();
+        let task = Some(task.value(i)).filter(|t| task.is_valid(i) && (*t as usize) < number);
+        let out = task.ok_or_else(|| format!("task: should be 0 to {}", number - 1))?;
+        let ns = || if ns.is_valid(i) { Ok(ns.value(i)) } else { Err("ns is missing".to_string()) };
+        let peer = || peer.is_valid(i).then(|| peer.value(i));
+        let other = || {
+            peer().filter(|p| (*p as usize) < number).ok_or_else(|| format!("peer: should be a task, 0 to {}", number - 1))
+        };
+        let out = &mut steps[out as usize];
+        match step.value(i) {
+            "run" => out.push(Step::new(What::Run(ns()?))),
+            "post" => out.push(Step::new(What::Post(other()?))),
+            "spawn" => out.push(Step::new(What::Spawn(other()?))),
+            "sleep" => {
+                let word = if why.is_valid(i) { why.value(i) } else { "" };
+                let why = Why::find(word).ok_or_else(|| {
+                    format!("why: found \"{word}\"; should be one of {}", Why::ALL.map(Why::name).join(", "))
+                })?;
+                out.push(Step::new(What::Sleep(ns()?, why)));
+                match why {
+                    Why::Task => out.push(Step::new(What::By(other()?))),
+                    Why::Io => out.extend(peer().map(|cpu| Step::new(What::On(cpu)))),
+                    _ => {}
+                }
+            }
+            word => return Err(format!("step: found \"{word}\"; should be run, sleep, post or spawn")),
+        }
+    }
+    Ok(())
+}
+
+/// Contradictions between steps that a replay would hang or never begin with.
+fn check(model: &Exact) -> Result<(), String> {
+    let n = model.tasks.len();
+    let mut starts = vec![0u32; n];
+    let mut balance: HashMap<(u32, u32), i64> = HashMap::new();
+    for i in 0..n {
+        for what in model.steps_of(i) {
+            match what {
+                What::Spawn(child) => {
+                    starts[child as usize] += 1;
+                    if child as usize <= i {
+                        return Err(format!("task {i} starts task {child}: parents stand before their children"));
+                    }
+                }
+                What::Post(sleeper) => *balance.entry((i as u32, sleeper)).or_default() += 1,
+                What::By(waker) => *balance.entry((waker, i as u32)).or_default() -= 1,
+                _ => {}
+            }
+        }
+    }
+    for (i, t) in model.tasks.iter().enumerate() {
+        if starts[i] > 1 || (starts[i] == 1) == t.initial {
+            let right = if t.initial { "none: it is there at the start" } else { "exactly one" };
+            return Err(format!("task {i} ({}) is started by {} steps; should be {right}", t.name, starts[i]));
+        }
+    }
+    let mut missing: Vec<_> = balance.into_iter().filter(|(_, n)| *n < 0).collect();
+    missing.sort_unstable();
+    if let Some(((waker, sleeper), n)) = missing.first() {
+        let (waits, name) = (-n, &model.tasks[*sleeper as usize].name);
+        return Err(format!("task {sleeper} ({name}) waits {waits} times more for task {waker} than that posts"));
+    }
+    let known = |task: u32| (task as usize) < n;
+    let jobs = model.jobs.iter().flat_map(|j| &j.dispatchers);
+    if let Some(d) = jobs.clone().find(|d| !known(d.task) || d.jobs.iter().any(|j| !known(j.task))) {
+        return Err(format!("jobs: dispatcher {} or one of its jobs is no task", d.task));
+    }
+    Ok(())
+}
