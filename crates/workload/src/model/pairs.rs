@@ -1,50 +1,85 @@
-//! Which post ends which wait, and where a waker cannot be ahead of the sleeper.
+//! Which post ends which wait, and where it must not come before that.
 //!
-//! A recording shows wake-ups, not messages: a client that reads a reply before it sleeps was woken by nobody, and the order between it and
-//! the server is in no event. Were it free in a replay, clients would send requests whose forerunners are not yet
-//! answered; servers would find their wake-ups there and hardly sleep. So where two tasks wake **each other** (a tenth as often one
-//! way as the other, at least), a post is held until the sleeper has begun the wait that it ended in the recording. One
-//! way only (a pipe's writer and its reader) the writer goes ahead as it likes.
+//! A recording shows wake-ups, not messages: a client that finds a reply before it sleeps was woken by nobody, and the order between
+//! it and the server is in no event. Were it free in a replay, clients would send requests whose forerunners are not yet
+//! answered; servers would find their wake-ups there and hardly sleep. Three kinds of pairs are told apart by how often they wake each
+//! other:
+//!
+//! * **one way** (a pipe's writer and its reader): nothing is held. The writer goes ahead as it likes;
+//! * **each other**, the rarer direction at least a tenth as often: a post is **owed** until the sleeper has begun the wait that it
+//!   ended. The waker goes on meanwhile;
+//! * **request and reply**: so, and most of the sleeper's waits are for this waker. Every request is a wake-up then, since
+//!   the server sleeps for it; of the replies only those that found the client asleep are. So a server that begins to wait has
+//!   replied. A client needs a server's reply, anyone's that it has still to answer, before it goes on behind its next request;
+//!   the client's recorded waits for servers, and their posts, say nothing more and are **dropped**.
 //!
 //! The k-th wait of a task for another is ended by the other's k-th post to it: wake-ups that ended no sleep are not in the
 //! model.
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::exact::Exact;
 use super::step::What;
 
-/// Posts are held between tasks of which the rarer direction of wake-ups has at least this part of the other's.
+/// Posts are owed between tasks of which the rarer direction of wake-ups has at least this part of the other's.
 const MUTUAL_MIN: f64 = 0.1;
+/// A server's waits are for its client at least in this part.
+const SERVES_MIN: f64 = 0.5;
 
-/// For each post that is held, by its step: the sleeper, and the step that is its wait.
-pub(super) type Held = FxHashMap<usize, (u32, usize)>;
+/// A post that must not come before the wait that it ended.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Held {
+    pub sleeper: u32,
+    /// The step that is the wait.
+    pub wait: usize,
+    /// It answers a reply: the waker does not go on before one has come.
+    pub request: bool,
+}
 
-/// Find the posts that are held.
-pub(super) fn held(model: &Exact) -> Held {
-    // (waker, sleeper) to the waits, in order.
+/// What a replay holds back and leaves out, by step.
+#[derive(Default)]
+pub(super) struct Pairs {
+    pub held: FxHashMap<usize, Held>,
+    pub dropped: FxHashSet<usize>,
+}
+
+/// Find them.
+pub(super) fn find(model: &Exact) -> Pairs {
+    // (waker, sleeper) to the waits and the posts, in order; all waits of each sleeper.
     let mut waits: FxHashMap<(u32, u32), Vec<usize>> = FxHashMap::default();
-    for (sleeper, task) in (0u32..).zip(&model.tasks) {
+    let mut posts: FxHashMap<(u32, u32), Vec<usize>> = FxHashMap::default();
+    let mut all = vec![0usize; model.tasks.len()];
+    for (i, task) in (0u32..).zip(&model.tasks) {
         for at in task.from..task.to {
-            if let What::By(waker) = model.steps[at].what() {
-                waits.entry((waker, sleeper)).or_default().push(at - 1);
+            match model.steps[at].what() {
+                What::By(waker) => {
+                    waits.entry((waker, i)).or_default().push(at - 1);
+                    all[i as usize] += 1;
+                }
+                What::Post(sleeper) => posts.entry((i, sleeper)).or_default().push(at),
+                _ => {}
             }
         }
     }
-    let count = |waker, sleeper| waits.get(&(waker, sleeper)).map_or(0, Vec::len) as f64;
-    let mutual = |a, b| count(a, b).min(count(b, a)) >= MUTUAL_MIN * count(a, b).max(count(b, a));
-    let mut posts: FxHashMap<(u32, u32), usize> = FxHashMap::default();
-    let mut held = Held::default();
-    for (waker, task) in (0u32..).zip(&model.tasks) {
-        for at in task.from..task.to {
-            let What::Post(sleeper) = model.steps[at].what() else { continue };
-            let k = posts.entry((waker, sleeper)).or_default();
-            let wait = waits.get(&(waker, sleeper)).and_then(|w| w.get(*k));
-            *k += 1;
-            if let Some(&wait) = wait.filter(|_| mutual(waker, sleeper)) {
-                held.insert(at, (sleeper, wait));
-            }
+    let count = |waker, sleeper| waits.get(&(waker, sleeper)).map_or(0, Vec::len);
+    let mut pairs = Pairs::default();
+    for (&(waker, sleeper), waits_for) in &waits {
+        let (n, back) = (count(waker, sleeper), count(sleeper, waker));
+        if (n.min(back) as f64) < MUTUAL_MIN * n.max(back) as f64 {
+            continue;
+        }
+        let serves = |n: usize, server: u32| n as f64 >= SERVES_MIN * all[server as usize] as f64;
+        // The direction that is woken more often is the server's; between equals the one that was there first.
+        let ahead = |n: usize, back: usize, sleeper: u32, waker: u32| n > back || (n == back && sleeper < waker);
+        let request = serves(n, sleeper) && ahead(n, back, sleeper, waker);
+        let reply = serves(back, waker) && ahead(back, n, waker, sleeper);
+        let own = posts.get(&(waker, sleeper)).map_or(&[][..], |p| p);
+        if reply {
+            pairs.dropped.extend(waits_for.iter().chain(own));
+        } else {
+            let held = std::iter::zip(own, waits_for).map(|(&at, &wait)| (at, Held { sleeper, wait, request }));
+            pairs.held.extend(held);
         }
     }
-    held
+    pairs
 }

@@ -1,10 +1,12 @@
 //! Playing an exact model: a program a task, over one shared array of steps.
 //!
-//! A wake-up is a post to the sleeper's semaphore: it is remembered, so a sleeper that comes late does not sleep. With
+//! A wake-up is a post to the sleeper's semaphore: it is remembered, so a sleeper that comes late does not sleep. Where a post must not
+//! come before the wait that it ended (`pairs`), the waker goes on and owes it; it posts when the sleeper has come so far, and hears
+//! of that if it sleeps meanwhile: the reply that it would have slept for. With
 //! [`PlayOptions::jobs`], a dispatcher's waits for the ends of its jobs are not played; it takes a slot before it starts a job, a
 //! job gives its slot back when it ends, and the dispatcher waits for those jobs that the recording shows it needed.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use contend_platform::Nanos;
@@ -12,7 +14,7 @@ use contend_sim::program::{Cx, ObjId, ObjectKind, Op, Program, TaskSpec, Workloa
 
 use super::exact::Exact;
 use super::jobs::{JobPlan, Start};
-use super::pairs::{self, Held};
+use super::pairs::{self, Held, Pairs};
 use super::step::{What, Why};
 
 /// How a model is scaled.
@@ -37,37 +39,37 @@ struct Tape {
     model: Exact,
     plan: Option<JobPlan>,
     options: PlayOptions,
-    held: Held,
+    pairs: Pairs,
     /// A copy's tasks, one copy after another; empty if no post is held.
     progress: Vec<Progress>,
 }
 
-/// How far a task is.
+/// How far a task is. A simulation is one thread: no ordering is needed.
 #[derive(Default)]
 struct Progress {
-    /// Behind the last of its waits that it has begun. A simulation is one thread: no ordering is needed.
+    /// Behind the last of its waits that it has begun.
     begun: AtomicUsize,
-    /// Tasks that are held until it begins a wait, and which.
-    holds: Mutex<Vec<(usize, u32)>>,
+    /// Tasks that owe it a post for a wait that it has not begun, and which wait.
+    owing: Mutex<Vec<(usize, u32)>>,
+    /// It waits on its semaphore.
+    waiting: AtomicBool,
+    /// How often that was posted only to say that a post that it owes is due.
+    notices: AtomicUsize,
 }
 
 /// Add the model's tasks to `w`.
 pub fn play(model: Exact, w: &mut Workload, options: PlayOptions) {
     let plan = options.jobs.and_then(|_| model.jobs.as_ref().map(|jobs| JobPlan::new(&model, jobs)));
-    let held = pairs::held(&model);
-    let all = if held.is_empty() { 0 } else { model.tasks.len() * options.copies as usize };
+    // Slots change the order that wake-ups were recorded in.
+    let pairs = if plan.is_some() { Pairs::default() } else { pairs::find(&model) };
+    let all = if pairs.held.is_empty() { 0 } else { model.tasks.len() * options.copies as usize };
     let progress = (0..all).map(|_| Progress::default()).collect();
-    let tape = Arc::new(Tape { model, plan, options, held, progress });
+    let tape = Arc::new(Tape { model, plan, options, pairs, progress });
     for copy in 0..options.copies {
         let suffix = if options.copies > 1 { format!("+{copy}") } else { String::new() };
         let copy = Copy { number: copy as u32, semaphores: w.objects.len() as u32 };
         for t in &tape.model.tasks {
             w.object(format!("wake/{}-{}{suffix}", t.name, t.pid), ObjectKind::Semaphore { initial: 0 });
-        }
-        if !tape.held.is_empty() {
-            for t in &tape.model.tasks {
-                w.object(format!("held/{}-{}{suffix}", t.name, t.pid), ObjectKind::Semaphore { initial: 0 });
-            }
         }
         if let (Some(plan), Some(slots)) = (&tape.plan, options.jobs) {
             for dispatcher in 0..plan.dispatchers {
@@ -96,7 +98,7 @@ impl Copy {
     fn task(self, tape: &Arc<Tape>, number: u32) -> TaskSpec {
         let t = &tape.model.tasks[number as usize];
         let suffix = if tape.options.copies > 1 { format!("+{}", self.number) } else { String::new() };
-        let player = Player { tape: Arc::clone(tape), at: t.from, to: t.to, number, copy: self, due: Vec::new(), ended: 0 };
+        let player = Player { tape: Arc::clone(tape), at: t.from, to: t.to, number, copy: self, due: Vec::new(), ended: 0, owes: Vec::new(), reply: false, notices: 0, spare: 0, waits: None };
         TaskSpec { nice: t.nice, ..TaskSpec::new(format!("{}-{}{suffix}", t.name, t.pid), player) }
     }
 
@@ -104,21 +106,12 @@ impl Copy {
         ObjId(self.semaphores + task)
     }
 
-    fn hold(self, tape: &Tape, task: u32) -> ObjId {
-        ObjId(self.semaphores + tape.model.tasks.len() as u32 + task)
-    }
-
-    /// The first semaphore that belongs to no task.
-    fn shared(self, tape: &Tape) -> u32 {
-        self.semaphores + tape.model.tasks.len() as u32 * if tape.held.is_empty() { 1 } else { 2 }
-    }
-
     fn progress(self, tape: &Tape, task: u32) -> Option<&Progress> {
         tape.progress.get(self.number as usize * tape.model.tasks.len() + task as usize)
     }
 
     fn slots(self, tape: &Tape, dispatcher: u32) -> ObjId {
-        ObjId(self.shared(tape) + 2 * dispatcher)
+        ObjId(self.semaphores + tape.model.tasks.len() as u32 + 2 * dispatcher)
     }
 
     fn ended(self, tape: &Tape, dispatcher: u32) -> ObjId {
@@ -126,7 +119,7 @@ impl Copy {
     }
 
     fn job(self, tape: &Tape, plan: &JobPlan, job: u32) -> ObjId {
-        ObjId(self.shared(tape) + 2 * plan.dispatchers + job)
+        ObjId(self.semaphores + tape.model.tasks.len() as u32 + 2 * plan.dispatchers + job)
     }
 }
 
@@ -141,6 +134,16 @@ struct Player {
     due: Vec<Op>,
     /// A dispatcher: of how many of its jobs it has seen the end.
     ended: u32,
+    /// Posts that it owes: to whom, and for which wait.
+    owes: Vec<(u32, usize)>,
+    /// It needs a reply before it goes on.
+    reply: bool,
+    /// Notices that it has seen.
+    notices: usize,
+    /// Posts that were meant for a recorded wait and came while it waited for a notice.
+    spare: usize,
+    /// It waits on its semaphore; for a post of the recording, or only for notices.
+    waits: Option<bool>,
 }
 
 impl Player {
@@ -183,31 +186,74 @@ impl Player {
         self.due.reverse();
     }
 
-    /// The wait at step `at` begins: whoever is held for it may go on.
+    fn progress(&self) -> Option<&Progress> {
+        self.copy.progress(&self.tape, self.number)
+    }
+
+    /// Wait on the own semaphore.
+    fn wait(&mut self, recorded: bool) -> Op {
+        self.waits = Some(recorded);
+        if let Some(progress) = self.progress() {
+            progress.waiting.store(true, Ordering::Relaxed);
+        }
+        Op::SemWait(self.copy.wake(self.number))
+    }
+
+    /// The semaphore was posted. A notice is not what a recorded wait is for: it goes on.
+    fn woken(&mut self, recorded: bool) {
+        let Some(progress) = self.progress() else { return };
+        progress.waiting.store(false, Ordering::Relaxed);
+        if progress.notices.load(Ordering::Relaxed) > self.notices {
+            self.notices += 1;
+            if recorded {
+                let op = self.wait(true);
+                self.due.push(op);
+            }
+        } else if !recorded {
+            self.spare += 1;
+        }
+    }
+
+    /// The wait at step `at` begins: whoever owes a post for it hears of it, if it sleeps.
     fn begins(&mut self, at: usize) {
         let tape = Arc::clone(&self.tape);
         let Some(progress) = self.copy.progress(&tape, self.number) else { return };
         progress.begun.store(at + 1, Ordering::Relaxed);
-        progress.holds.lock().expect("nobody panics with it").retain(|&(wait, task)| {
-            if wait <= at {
-                self.due.push(Op::SemPost(self.copy.hold(&tape, task), 1));
+        progress.owing.lock().expect("nobody panics with it").retain(|&(wait, task)| {
+            let waker = self.copy.progress(&tape, task).expect("there is one for each task");
+            if wait <= at && waker.waiting.load(Ordering::Relaxed) {
+                waker.notices.fetch_add(1, Ordering::Relaxed);
+                self.due.push(Op::SemPost(self.copy.wake(task), 1));
             }
             wait > at
         });
     }
 
-    /// The post at step `at`, which is held while the sleeper has not begun its wait.
-    fn post(&mut self, at: usize, sleeper: u32) -> Op {
-        let post = Op::SemPost(self.copy.wake(sleeper), 1);
-        if let Some(&(sleeper, wait)) = self.tape.held.get(&at)
-            && let Some(progress) = self.copy.progress(&self.tape, sleeper)
-            && progress.begun.load(Ordering::Relaxed) <= wait
+    /// Has `sleeper` begun this wait?
+    fn has_begun(&self, sleeper: u32, wait: usize) -> bool {
+        self.copy.progress(&self.tape, sleeper).is_none_or(|p| p.begun.load(Ordering::Relaxed) > wait)
+    }
+
+    /// A post that is owed and due.
+    fn owed(&mut self) -> Option<Op> {
+        let due = self.owes.iter().position(|&(sleeper, wait)| self.has_begun(sleeper, wait))?;
+        let (sleeper, _) = self.owes.remove(due);
+        self.reply = false;
+        Some(Op::SemPost(self.copy.wake(sleeper), 1))
+    }
+
+    /// The post at step `at`; it is owed if the sleeper has not begun the wait that it ended.
+    fn post(&mut self, at: usize, sleeper: u32) -> Option<Op> {
+        if let Some(&Held { sleeper, wait, request }) = self.tape.pairs.held.get(&at)
+            && !self.has_begun(sleeper, wait)
         {
-            progress.holds.lock().expect("nobody panics with it").push((wait, self.number));
-            self.due.push(post);
-            return Op::SemWait(self.copy.hold(&self.tape, self.number));
+            let progress = self.copy.progress(&self.tape, sleeper).expect("there is one for each task");
+            progress.owing.lock().expect("nobody panics with it").push((wait, self.number));
+            self.owes.push((sleeper, wait));
+            self.reply = request;
+            return None;
         }
-        post
+        Some(Op::SemPost(self.copy.wake(sleeper), 1))
     }
 
     fn step(&mut self) -> Option<Op> {
@@ -217,11 +263,18 @@ impl Player {
         Some(match what {
             What::Run(ns) if speed == 1.0 => Op::Run(ns as Nanos),
             What::Run(ns) => Op::Run((ns as f64 / speed) as Nanos),
+            What::Sleep(..) | What::Post(_) if self.tape.pairs.dropped.contains(&at) => return None,
+            What::Sleep(_, Why::Task) if self.spare > 0 && self.tape.plan.is_none() => {
+                self.spare -= 1;
+                self.begins(at);
+                return None;
+            }
             What::Sleep(_, Why::Task) => {
                 let plan = self.tape.plan.as_ref();
                 match plan.and_then(|p| p.end_wait(at)) {
                     None => {
-                        self.due.push(Op::SemWait(self.copy.wake(self.number)));
+                        let wait = self.wait(true);
+                        self.due.push(wait);
                         self.begins(at);
                         return None;
                     }
@@ -240,7 +293,7 @@ impl Player {
             },
             What::Sleep(ns, _) => Op::Sleep(ns as Nanos),
             What::Post(_) if self.tape.plan.as_ref().is_some_and(|p| p.end_post(at)) => return None,
-            What::Post(who) => self.post(at, who),
+            What::Post(who) => return self.post(at, who),
             What::Spawn(child) => {
                 if self.spawn_job(child).is_some() {
                     return None;
@@ -255,8 +308,21 @@ impl Player {
 impl Program for Player {
     fn next(&mut self, _: &mut Cx<'_>) -> Op {
         loop {
+            // What is due ends in the wait, if there is one.
             if let Some(op) = self.due.pop() {
                 return op;
+            }
+            if let Some(recorded) = self.waits.take() {
+                self.woken(recorded);
+            }
+            if let Some(op) = self.owed() {
+                return op;
+            }
+            if !self.due.is_empty() {
+                continue;
+            }
+            if self.reply || (self.at == self.to && !self.owes.is_empty()) {
+                return self.wait(false);
             }
             if self.at < self.to {
                 if let Some(op) = self.step() {
