@@ -9,7 +9,8 @@ Examples:
     ['account', 'ns', 'share']
 
 `run` simulates a scenario and returns a `Result`; `load` reads a stored one. `compare` says how results differ and how
-sure that is, `sweep` runs grids and samples of scenarios. `probe` measures the machine at hand. `reproduce` simulates a
+sure that is, `sweep` runs grids and samples of scenarios. `model` turns a recording into a
+workload to edit and share, `validate` says how true its replay is. `probe` measures the machine at hand. `reproduce` simulates a
 published study and compares, `fit` derives its fitted parameters again. Simulations hold no GIL: run them in threads,
 side by side. Whatever is refused raises `ContendError`; what happens inside a simulation (a deadlock, a stall, a policy
 that errs) is no exception but the result's `outcome`.
@@ -36,6 +37,8 @@ from contend.run import (
 
 if TYPE_CHECKING:
     from contend.comparing.comparison import Comparison, compare
+    from contend.modelling.model import model
+    from contend.modelling.validate import validate
     from contend.probing import probe
     from contend.study.fitting import Fit, fit
     from contend.study.reproduction import Reproduction, reproduce
@@ -67,10 +70,12 @@ __all__ = [
     "list_workloads",
     "list_xen",
     "load",
+    "model",
     "probe",
     "reproduce",
     "run",
     "sweep",
+    "validate",
 ]
 
 _LAZY = {
@@ -82,9 +87,11 @@ _LAZY = {
     "Sweep": "sweeping.sweep",
     "compare": "comparing.comparison",
     "fit": "study.fitting",
+    "model": "modelling.model",
     "probe": "probing",
     "reproduce": "study.reproduction",
     "sweep": "sweeping.sweep",
+    "validate": "modelling.validate",
 }
 
 

@@ -18,9 +18,11 @@ __all__ = [
     "bench_simulated",
     "describe",
     "machine_import",
+    "model",
     "probe",
     "resolve",
     "run",
+    "validate",
     "xen_listing",
     "xen_trace_audit",
     "xen_trace_replay",
@@ -86,6 +88,18 @@ def machine_import(
     lstopo: str | PathLike[str] | None = None,
     slit: str | PathLike[str] | None = None,
     name: str | None = None,
+) -> str: ...
+def model(
+    path: str | PathLike[str], *, command: str = "", all: bool = False, out: str | PathLike[str] | None = None
+) -> str: ...
+def validate(
+    *,
+    path: str | PathLike[str],
+    machine: str | None = None,
+    policy: str | None = None,
+    set: list[tuple[str, str]] = ...,
+    seed: int | None = None,
+    progress: Callable[[int, int | None, int, int], object] | None = None,
 ) -> str: ...
 def xen_listing(path: str | PathLike[str], at_s: float = 0.0, text: str | None = None) -> str: ...
 def bench_locks() -> str: ...

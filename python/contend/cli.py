@@ -20,6 +20,8 @@ from contend._core import ContendError, __version__, describe
 from contend.bench import command as bench_command
 from contend.comparing import command as compare_command
 from contend.importing import machine as machine_commands
+from contend.modelling import model as model_command
+from contend.modelling import validate as validate_command
 from contend.progress import RunProgress
 from contend.record.command import command as record_command
 from contend.report import command as report_command
@@ -172,6 +174,9 @@ def replay_command(
     callback=lambda _ctx, _param, text: seconds_number(text),
     help="What programs report in the first S virtual seconds does not count.",
 )
+@click.option("--copies", metavar="N", help="So many of a recording or model side by side: workload.copies.")
+@click.option("--speed", metavar="X", help="A recording's or model's run times, divided by X: workload.speed.")
+@click.option("--jobs", metavar="N", help="Jobs at once, where the recording or model shows jobs: workload.jobs.")
 @click.option("--out", metavar="DIR", help="Store the result here.")
 @click.option("--trace", metavar="FILE", help="Write scheduling events: Perfetto's format, or ftrace text (.txt).")
 @click.option("--json", "as_json", is_flag=True, help="Print the result's summary as one JSON object.")
@@ -186,13 +191,16 @@ def run(
     seed: int | None,
     horizon: float | None,
     warmup: float | None,
+    copies: str | None,
+    speed: str | None,
+    jobs: str | None,
     out: str | None,
     trace: str | None,
     as_json: bool,
     quiet: bool,
     progress: bool,
 ) -> int:
-    """Simulate SCENARIO: a scenario (.toml), an rt-app file (.json), a recording, or a result's directory.
+    """Simulate SCENARIO: a scenario (.toml), an rt-app file (.json), a recording, a model, or a result's directory.
 
     \b
     Exit codes: 0 finished or horizon reached, 2 wrong input, 3 deadlock or
@@ -200,6 +208,8 @@ def run(
     """
     from contend.run import run as simulate
 
+    scale = (("workload.copies", copies), ("workload.speed", speed), ("workload.jobs", jobs))
+    sets += tuple((key, value) for key, value in scale if value is not None)
     line = RunProgress(forced=progress) if progress or (sys.stderr.isatty() and not quiet) else None
     try:
         # A later --set of the same key wins, as on other command lines.
@@ -251,6 +261,8 @@ cli.add_command(study_command.fit)
 cli.add_command(report_command.report)
 cli.add_command(probing.command)
 cli.add_command(record_command)
+cli.add_command(model_command.command)
+cli.add_command(validate_command.command)
 cli.add_command(machine_commands)
 cli.add_command(bench_command.bench)
 cli.add_command(xen_command.xen)

@@ -20,7 +20,18 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let l = &s.wakeup_latency_us;
             println!(
                 "{name:16} {which} {:.4} s {:7} switches {:9.0}/s {:6} preempted {:6} moved run {:.4} s; wake {:6} p50 {:7.1} p90 {:8.1} p99 {:9.1}; run p50 {:7.1} p90 {:8.1}",
-                s.seconds, s.switches, s.switches_per_s, s.preempted, s.migrations, s.run_s, l.count, l.p50, l.p90, l.p99, s.run_us.p50, s.run_us.p90
+                s.seconds,
+                s.switches,
+                s.switches_per_s,
+                s.preempted,
+                s.migrations,
+                s.run_s,
+                l.count,
+                l.p50,
+                l.p90,
+                l.p99,
+                s.run_us.p50,
+                s.run_us.p90
             );
         }
     };

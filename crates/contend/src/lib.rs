@@ -16,6 +16,7 @@
 pub mod describe;
 pub mod error;
 mod guests;
+pub mod model;
 mod names;
 pub mod result;
 mod rings;

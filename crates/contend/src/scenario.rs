@@ -149,9 +149,9 @@ impl Scenario {
         }
     }
 
-    /// From a file: a scenario (`.toml`), a result's directory, an rt-app file (JSON), or a recording (a directory of
-    /// `contend record`; ftrace or `perf script` text, also `.gz`). The last two are scenarios of their own: a recording
-    /// runs on the machine that it was made with, or on one node with as many CPUs as it was made on, an rt-app file on
+    /// From a file: a scenario (`.toml`), a result's directory, an rt-app file (JSON), a recording (a directory of
+    /// `contend record`, or a trace) or a model. The last three are scenarios of their own: a recording runs on the
+    /// machine that it was made with, or on one node with as many CPUs as it was made on, as a model does; an rt-app file on
     /// [`MACHINE_RTAPP`].
     ///
     /// # Errors
@@ -185,6 +185,9 @@ impl Scenario {
                 line: 1 + e.as_bytes()[..e.utf8_error().valid_up_to()].iter().filter(|&&b| b == b'\n').count(),
                 why: "not UTF-8 text".into(),
             })?;
+            if is_fitted_model(&text) {
+                return Self::of_model(path);
+            }
             return Self::parse(&text, &name, base);
         }
         let mut head = Vec::new();
@@ -192,6 +195,9 @@ impl Scenario {
         if head.is_empty() {
             let right = "name a scenario (.toml), an rt-app file (.json) or a recording".into();
             return Err(ScenarioError::WrongKind { file: name, found: "the file is empty".into(), right });
+        }
+        if head.starts_with(b"ARROW1") {
+            return Self::of_model(path);
         }
         let text = head.trim_ascii_start();
         let json = path.extension().is_some_and(|e| e == "json")
@@ -210,6 +216,16 @@ impl Scenario {
         };
         let at = At { file: name, line: 0, key: "machine".into() };
         scenario.machine = Some(Given { at, value: machine });
+        Ok(scenario)
+    }
+
+    /// A model on one node with as many CPUs as its recording was made on.
+    fn of_model(path: &Path) -> Result<Self> {
+        let mut scenario = Self::empty(&path.display().to_string(), path.parent().unwrap_or(Path::new("")));
+        let own = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+        let at = At { file: path.display().to_string(), line: 0, key: "machine".into() };
+        scenario.machine = Some(Given { at, value: format!("1n1l{}c1t", crate::model::recorded_cpus(path)?) });
+        scenario.workload = Some(file_workload("model", &own));
         Ok(scenario)
     }
 
@@ -470,6 +486,11 @@ fn why(e: &std::io::Error) -> String {
         std::io::ErrorKind::PermissionDenied => "permission denied".into(),
         _ => e.to_string(),
     }
+}
+
+/// Scenarios have no key `form`.
+fn is_fitted_model(text: &str) -> bool {
+    DeTable::parse(text).is_ok_and(|root| root.get_ref().contains_key("form"))
 }
 
 /// A workload of the kind that is a file.

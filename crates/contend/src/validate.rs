@@ -155,7 +155,9 @@ pub fn validate(plan: &Plan, progress: &mut dyn FnMut(Status) -> bool) -> Result
     let bytes = RefCell::new(Vec::new());
     let read = |name: &str| {
         let read = plan.read_input(name)?;
-        bytes.borrow_mut().clone_from(&read);
+        if name == spec.file {
+            bytes.borrow_mut().clone_from(&read);
+        }
         Ok(read)
     };
     let build = |spec: RecordingSpec| {
@@ -169,8 +171,7 @@ pub fn validate(plan: &Plan, progress: &mut dyn FnMut(Status) -> bool) -> Result
 
     let names: HashMap<u32, &str> = report.per_task.iter().map(|t| (t.pid, t.name.as_str())).collect();
     let mut recorded = SchedStats::default();
-    let mut reader =
-        Reader::from_read(&spec.file, Cursor::new(bytes.into_inner())).map_err(ScenarioError::from)?;
+    let mut reader = Reader::from_read(&spec.file, Cursor::new(bytes.into_inner())).map_err(ScenarioError::from)?;
     for event in &mut reader {
         recorded.event(&event.map_err(ScenarioError::from)?, |pid| names.get(&pid).copied());
     }

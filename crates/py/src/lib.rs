@@ -2,6 +2,7 @@
 //!
 //! A run holds no GIL: it takes it back some times a second, to report progress and to look for Ctrl-C.
 
+mod model;
 mod xen;
 
 use std::collections::BTreeMap;
@@ -300,5 +301,7 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(bench_native, m)?)?;
     m.add_function(wrap_pyfunction!(bench_simulated, m)?)?;
     m.add_function(wrap_pyfunction!(bench_bare, m)?)?;
+    m.add_function(wrap_pyfunction!(model::model, m)?)?;
+    m.add_function(wrap_pyfunction!(model::validate, m)?)?;
     xen::register(m)
 }

@@ -105,7 +105,11 @@ impl Model {
     /// # Errors
     /// Not a model; a key or value that is not right; steps that contradict each other.
     pub fn parse(bytes: &[u8], file: &str) -> Result<Self, ModelError> {
-        if bytes.starts_with(ARROW) { exact(bytes, file).map(Model::Exact) } else { fitted(bytes, file).map(Model::Fitted) }
+        if bytes.starts_with(ARROW) {
+            exact(bytes, file).map(Model::Exact)
+        } else {
+            fitted(bytes, file).map(Model::Fitted)
+        }
     }
 
     /// The file.
@@ -197,13 +201,7 @@ fn columns(model: &Exact) -> Vec<u8> {
         source: model.source.clone(),
         jobs: model.jobs.clone(),
         task: (model.tasks.iter())
-            .map(|t| HeadTask {
-                name: t.name.clone(),
-                pid: t.pid,
-                nice: t.nice,
-                initial: t.initial,
-                exited: t.exited,
-            })
+            .map(|t| HeadTask { name: t.name.clone(), pid: t.pid, nice: t.nice, initial: t.initial, exited: t.exited })
             .collect(),
     };
     let head = toml::to_string(&head).expect("plain values");
@@ -265,7 +263,11 @@ fn exact(bytes: &[u8], file: &str) -> Result<Exact, ModelError> {
 fn read_batch(batch: &RecordBatch, row: &mut usize, steps: &mut [Vec<Step>]) -> Result<(), String> {
     let column = |name: &str, kind: DataType| {
         let c = batch.column_by_name(name).ok_or_else(|| format!("the column \"{name}\" is missing"))?;
-        if *c.data_type() == kind { Ok(c) } else { Err(format!("column \"{name}\" is {}; should be {kind}", c.data_type())) }
+        if *c.data_type() == kind {
+            Ok(c)
+        } else {
+            Err(format!("column \"{name}\" is {}; should be {kind}", c.data_type()))
+        }
     };
     let task = column("task", DataType::UInt32)?.as_primitive::<UInt32Type>();
     let ns = column("ns", DataType::UInt64)?.as_primitive::<UInt64Type>();
@@ -280,7 +282,9 @@ fn read_batch(batch: &RecordBatch, row: &mut usize, steps: &mut [Vec<Step>]) -> 
         let ns = || if ns.is_valid(i) { Ok(ns.value(i)) } else { Err("ns is missing".to_string()) };
         let peer = || peer.is_valid(i).then(|| peer.value(i));
         let other = || {
-            peer().filter(|p| (*p as usize) < number).ok_or_else(|| format!("peer: should be a task, 0 to {}", number - 1))
+            peer()
+                .filter(|p| (*p as usize) < number)
+                .ok_or_else(|| format!("peer: should be a task, 0 to {}", number - 1))
         };
         let out = &mut steps[out as usize];
         match step.value(i) {

@@ -226,7 +226,8 @@ impl JobPlan {
             let end = (t.from..t.to).rev().find(|&at| model.steps[at].what() == What::Post(dispatcher.task));
             let (Some(end), Some(&wait), true) = (end, waits.get(&job.task), t.exited) else { continue };
             // A post with more of the job's life behind it is no end: the parent of a vfork.
-            let lives_on = (end..t.to).any(|at| matches!(model.steps[at].what(), What::Sleep(_, why) if why != Why::Unseen));
+            let lives_on =
+                (end..t.to).any(|at| matches!(model.steps[at].what(), What::Sleep(_, why) if why != Why::Unseen));
             if !lives_on {
                 let all = (wait > last_start).then_some(dispatcher.jobs.len() as u32);
                 self.end_waits.insert(wait, (d, all));

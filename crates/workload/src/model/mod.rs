@@ -12,9 +12,9 @@ pub mod step;
 
 mod exact;
 mod file;
-mod pairs;
 pub mod fitted;
 pub mod jobs;
+mod pairs;
 mod play;
 mod rtapp;
 mod spec;

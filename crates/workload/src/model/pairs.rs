@@ -8,10 +8,15 @@
 //! * **one way** (a pipe's writer and its reader): nothing is held. The writer goes ahead as it likes;
 //! * **each other**, the rarer direction at least a tenth as often: a post is **owed** until the sleeper has begun the wait that it
 //!   ended. The waker goes on meanwhile;
-//! * **request and reply**: so, and most of the sleeper's waits are for this waker. Every request is a wake-up then, since
+//! * **request and reply**: so, and nearly all of the sleeper's waits are for this waker. Every request is a wake-up then, since
 //!   the server sleeps for it; of the replies only those that found the client asleep are. So a server that begins to wait has
-//!   replied. A client needs a server's reply, anyone's that it has still to answer, before it goes on behind its next request;
-//!   the client's recorded waits for servers, and their posts, say nothing more and are **dropped**.
+//!   replied. Where the recording has a request, the client sends its next one to a server that has replied: the recorded one if it
+//!   has, else any other; it sleeps while none has. Its recorded waits for servers, and their posts, say nothing more
+//!   and are **dropped**.
+//!
+//! The order of requests may change, their number does not; a client never waits while a server that it has still to talk to
+//! is ready. So the proof that a replay cannot deadlock (`exact`) holds: among a client's open requests take the one that came first in
+//! the recording.
 //!
 //! The k-th wait of a task for another is ended by the other's k-th post to it: wake-ups that ended no sleep are not in the
 //! model.
@@ -24,7 +29,7 @@ use super::step::What;
 /// Posts are owed between tasks of which the rarer direction of wake-ups has at least this part of the other's.
 const MUTUAL_MIN: f64 = 0.1;
 /// A server's waits are for its client at least in this part.
-const SERVES_MIN: f64 = 0.5;
+const SERVES_MIN: f64 = 0.8;
 
 /// A post that must not come before the wait that it ended.
 #[derive(Clone, Copy, Debug)]
@@ -32,14 +37,24 @@ pub(super) struct Held {
     pub sleeper: u32,
     /// The step that is the wait.
     pub wait: usize,
-    /// It answers a reply: the waker does not go on before one has come.
-    pub request: bool,
+    /// It is a request: the server's number among the client's.
+    pub server: Option<usize>,
+}
+
+/// A server of one client.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Server {
+    pub task: u32,
+    /// Its waits for the client's requests, in order.
+    pub waits: Vec<usize>,
 }
 
 /// What a replay holds back and leaves out, by step.
 #[derive(Default)]
 pub(super) struct Pairs {
     pub held: FxHashMap<usize, Held>,
+    /// By client.
+    pub servers: FxHashMap<u32, Vec<Server>>,
     pub dropped: FxHashSet<usize>,
 }
 
@@ -63,7 +78,10 @@ pub(super) fn find(model: &Exact) -> Pairs {
     }
     let count = |waker, sleeper| waits.get(&(waker, sleeper)).map_or(0, Vec::len);
     let mut pairs = Pairs::default();
-    for (&(waker, sleeper), waits_for) in &waits {
+    // In an order that does not depend on hashes: servers are numbered.
+    let mut sorted: Vec<_> = waits.iter().collect();
+    sorted.sort_unstable_by_key(|(pair, _)| **pair);
+    for (&(waker, sleeper), waits_for) in sorted {
         let (n, back) = (count(waker, sleeper), count(sleeper, waker));
         if (n.min(back) as f64) < MUTUAL_MIN * n.max(back) as f64 {
             continue;
@@ -77,7 +95,12 @@ pub(super) fn find(model: &Exact) -> Pairs {
         if reply {
             pairs.dropped.extend(waits_for.iter().chain(own));
         } else {
-            let held = std::iter::zip(own, waits_for).map(|(&at, &wait)| (at, Held { sleeper, wait, request }));
+            let server = request.then(|| {
+                let servers = pairs.servers.entry(waker).or_default();
+                servers.push(Server { task: sleeper, waits: waits_for.clone() });
+                servers.len() - 1
+            });
+            let held = std::iter::zip(own, waits_for).map(|(&at, &wait)| (at, Held { sleeper, wait, server }));
             pairs.held.extend(held);
         }
     }

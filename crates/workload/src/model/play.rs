@@ -98,7 +98,21 @@ impl Copy {
     fn task(self, tape: &Arc<Tape>, number: u32) -> TaskSpec {
         let t = &tape.model.tasks[number as usize];
         let suffix = if tape.options.copies > 1 { format!("+{}", self.number) } else { String::new() };
-        let player = Player { tape: Arc::clone(tape), at: t.from, to: t.to, number, copy: self, due: Vec::new(), ended: 0, owes: Vec::new(), reply: false, notices: 0, spare: 0, waits: None };
+        let player = Player {
+            tape: Arc::clone(tape),
+            at: t.from,
+            to: t.to,
+            number,
+            copy: self,
+            due: Vec::new(),
+            ended: 0,
+            owes: Vec::new(),
+            sent: Vec::new(),
+            request: None,
+            notices: 0,
+            spare: 0,
+            waits: None,
+        };
         TaskSpec { nice: t.nice, ..TaskSpec::new(format!("{}-{}{suffix}", t.name, t.pid), player) }
     }
 
@@ -136,8 +150,10 @@ struct Player {
     ended: u32,
     /// Posts that it owes: to whom, and for which wait.
     owes: Vec<(u32, usize)>,
-    /// It needs a reply before it goes on.
-    reply: bool,
+    /// Requests that it has sent, by server.
+    sent: Vec<usize>,
+    /// The step of the request that it cannot send before a server has replied.
+    request: Option<usize>,
     /// Notices that it has seen.
     notices: usize,
     /// Posts that were meant for a recorded wait and came while it waited for a notice.
@@ -238,22 +254,53 @@ impl Player {
     fn owed(&mut self) -> Option<Op> {
         let due = self.owes.iter().position(|&(sleeper, wait)| self.has_begun(sleeper, wait))?;
         let (sleeper, _) = self.owes.remove(due);
-        self.reply = false;
         Some(Op::SemPost(self.copy.wake(sleeper), 1))
     }
 
     /// The post at step `at`; it is owed if the sleeper has not begun the wait that it ended.
     fn post(&mut self, at: usize, sleeper: u32) -> Option<Op> {
-        if let Some(&Held { sleeper, wait, request }) = self.tape.pairs.held.get(&at)
-            && !self.has_begun(sleeper, wait)
-        {
-            let progress = self.copy.progress(&self.tape, sleeper).expect("there is one for each task");
-            progress.owing.lock().expect("nobody panics with it").push((wait, self.number));
-            self.owes.push((sleeper, wait));
-            self.reply = request;
-            return None;
+        match self.tape.pairs.held.get(&at) {
+            Some(&Held { server: Some(server), .. }) => {
+                let op = self.send(server);
+                self.request = op.is_none().then_some(at);
+                op
+            }
+            Some(&Held { sleeper, wait, .. }) if !self.has_begun(sleeper, wait) => {
+                self.listen(sleeper, wait);
+                self.owes.push((sleeper, wait));
+                None
+            }
+            _ => Some(Op::SemPost(self.copy.wake(sleeper), 1)),
         }
-        Some(Op::SemPost(self.copy.wake(sleeper), 1))
+    }
+
+    /// Have `sleeper` tell when it begins this wait.
+    fn listen(&self, sleeper: u32, wait: usize) {
+        let progress = self.copy.progress(&self.tape, sleeper).expect("there is one for each task");
+        let mut owing = progress.owing.lock().expect("nobody panics with it");
+        if !owing.contains(&(wait, self.number)) {
+            owing.push((wait, self.number));
+        }
+    }
+
+    /// The next request to `server` if that has replied, else to another that has; `None`: none has, and they will tell.
+    fn send(&mut self, server: usize) -> Option<Op> {
+        let tape = Arc::clone(&self.tape);
+        let servers = &tape.pairs.servers[&self.number];
+        self.sent.resize(servers.len(), 0);
+        let open = |s: usize| servers[s].waits.get(self.sent[s]).map(|&wait| (servers[s].task, wait));
+        let ready = |s: &usize| open(*s).is_some_and(|(task, wait)| self.has_begun(task, wait));
+        let chosen = Some(server).filter(ready).or_else(|| (0..servers.len()).find(ready));
+        match chosen {
+            Some(s) => {
+                self.sent[s] += 1;
+                Some(Op::SemPost(self.copy.wake(servers[s].task), 1))
+            }
+            None => {
+                (0..servers.len()).filter_map(open).for_each(|(task, wait)| self.listen(task, wait));
+                None
+            }
+        }
     }
 
     fn step(&mut self) -> Option<Op> {
@@ -321,7 +368,13 @@ impl Program for Player {
             if !self.due.is_empty() {
                 continue;
             }
-            if self.reply || (self.at == self.to && !self.owes.is_empty()) {
+            if let Some(at) = self.request.take()
+                && let What::Post(sleeper) = self.tape.model.steps[at].what()
+                && let Some(op) = self.post(at, sleeper)
+            {
+                return op;
+            }
+            if self.request.is_some() || (self.at == self.to && !self.owes.is_empty()) {
                 return self.wait(false);
             }
             if self.at < self.to {

@@ -32,8 +32,8 @@ use contend_trace::Reader;
 
 use self::kernel_work::KernelWork;
 use crate::model::{Exact, PlayOptions, Source, play};
-use crate::spec::{ReadFile, TASKS_MAX};
 use crate::spec::keys::spec;
+use crate::spec::{ReadFile, TASKS_MAX};
 
 spec! {
     /// A recording of a real kernel, replayed task by task (docs/recordings.md). Ends with the recording's tasks.
@@ -62,7 +62,12 @@ impl RecordingSpec {
     ///
     /// # Errors
     /// Not a recording; one with nothing to replay; too many tasks; no job structure where jobs are asked for.
-    pub fn build(&self, w: &mut Workload, bytes: Vec<u8>, read: ReadFile<'_>) -> Result<RecordingReport, RecordingError> {
+    pub fn build(
+        &self,
+        w: &mut Workload,
+        bytes: Vec<u8>,
+        read: ReadFile<'_>,
+    ) -> Result<RecordingReport, RecordingError> {
         let (model, mut report) = self.model(bytes, read)?;
         let tasks = model.tasks.len() as u64 * self.copies;
         if tasks > TASKS_MAX {
@@ -95,7 +100,13 @@ impl RecordingSpec {
 }
 
 /// The exact model of a recording; `bytes` is the file. `command` and `all` as in [`RecordingSpec`].
-fn model(file: &str, bytes: Vec<u8>, command: &str, all: bool, work: &KernelWork) -> Result<(Exact, RecordingReport), RecordingError> {
+fn model(
+    file: &str,
+    bytes: Vec<u8>,
+    command: &str,
+    all: bool,
+    work: &KernelWork,
+) -> Result<(Exact, RecordingReport), RecordingError> {
     let mut reader = Reader::from_read(file, Cursor::new(bytes))?;
     let mut chains = chains::Builder::new();
     for event in &mut reader {

@@ -119,7 +119,12 @@ impl fmt::Display for RecordingReport {
         write!(f, "; switches {}, of which preemptions {}", self.switches, self.preempted)?;
         let ms = |ns: u64| ns as f64 / 1e6;
         write!(f, "\n  taken out of runs: scheduling and system calls {:.3} ms", ms(self.kernel_ns))?;
-        write!(f, "; before: interrupts {:.3} ms, spinning for kernel locks {:.3} ms", ms(self.interrupts_ns), ms(self.spun_ns))?;
+        write!(
+            f,
+            "; before: interrupts {:.3} ms, spinning for kernel locks {:.3} ms",
+            ms(self.interrupts_ns),
+            ms(self.spun_ns)
+        )?;
         let odd = [
             (self.idle_wakes, "wake-ups of a task that did not sleep"),
             (self.unseen, "sleeps whose end is not recorded"),

@@ -33,11 +33,11 @@ use toml::Spanned;
 use toml::de::DeValue;
 use value::{Bad, shown};
 
+use crate::model::ModelSpec;
 use crate::programs::{
     Daemons, Dbench, Ebizzy, GuestBoot, Hackbench, Hogs, IperfClient, IperfServer, KernelBuild, LockLoop, Mmc, Oltp,
     OltpDedicated, Periodic, PingPong, Schbench, Sembench, Tbench, Uperf,
 };
-use crate::model::ModelSpec;
 use crate::recording::{RecordingReport, RecordingSpec};
 
 /// Most tasks of a workload.

@@ -26,6 +26,15 @@ struct Seen {
 pub fn fit(model: &Exact) -> Fitted {
     let (names, role_of) = roles(model);
     let mut seen: Vec<Seen> = names.iter().map(|_| Seen::default()).collect();
+    for dispatcher in model.jobs.iter().flat_map(|j| &j.dispatchers) {
+        for job in &dispatcher.jobs {
+            let most = seen[role_of[dispatcher.task as usize]].at_once.entry(role_of[job.task as usize]).or_default();
+            *most = dispatcher.limit.max(*most);
+        }
+    }
+    // Slots stand for a dispatcher's waits for its jobs, and for what those tell it.
+    let limited: Vec<(usize, usize)> =
+        seen.iter().enumerate().flat_map(|(d, s)| s.at_once.keys().map(move |&j| (d, j))).collect();
     for (i, t) in model.tasks.iter().enumerate() {
         let s = &mut seen[role_of[i]];
         s.lives += 1;
@@ -40,6 +49,7 @@ pub fn fit(model: &Exact) -> Fitted {
         while let Some(step) = steps.next() {
             match step {
                 What::Run(ns) => run += ns,
+                What::Post(who) if limited.contains(&(role_of[who as usize], role_of[i])) => {}
                 What::Post(who) => *s.wakes.entry(role_of[who as usize]).or_default() += 1,
                 What::Spawn(who) => *s.starts.entry(role_of[who as usize]).or_default() += 1,
                 What::Sleep(ns, why) => {
@@ -47,6 +57,9 @@ pub fn fit(model: &Exact) -> Fitted {
                         Some(What::By(who)) => Some(role_of[who as usize]),
                         _ => None,
                     };
+                    if by.is_some_and(|by| limited.contains(&(role_of[i], by))) {
+                        continue;
+                    }
                     s.ends.entry((why, by)).or_default().push(ns as f64 / 1e3);
                     s.run_us.push(std::mem::take(&mut run) as f64 / 1e3);
                     turns += 1;
@@ -57,12 +70,6 @@ pub fn fit(model: &Exact) -> Fitted {
         // The last turn ends in the exit.
         s.run_us.push(run as f64 / 1e3);
         s.turns.push(f64::from(turns + 1));
-    }
-    for dispatcher in model.jobs.iter().flat_map(|j| &j.dispatchers) {
-        for job in &dispatcher.jobs {
-            let most = seen[role_of[dispatcher.task as usize]].at_once.entry(role_of[job.task as usize]).or_default();
-            *most = dispatcher.limit.max(*most);
-        }
     }
     let roles = std::iter::zip(&names, seen).map(|(name, s)| role(name, s, &names)).collect();
     Fitted { source: model.source.clone(), roles }

@@ -125,7 +125,10 @@ impl Fitted {
             if !(-20..=19).contains(&role.nice) {
                 return wrong(key("nice"), role.nice.to_string(), "-20 to 19");
             }
-            for (name, q) in [("turns", &role.turns), ("run_us", &role.run_us)].into_iter().chain(role.ends.iter().map(|e| ("ends.us", &e.us))) {
+            for (name, q) in [("turns", &role.turns), ("run_us", &role.run_us)]
+                .into_iter()
+                .chain(role.ends.iter().map(|e| ("ends.us", &e.us)))
+            {
                 if let Some(right) = q.wrong() {
                     return wrong(key(name), format!("{:?}", q.values()), right);
                 }
@@ -161,7 +164,11 @@ impl Fitted {
             let mut todo: Vec<&str> = role.starts.iter().map(|s| s.role.as_str()).collect();
             while let Some(name) = todo.pop() {
                 if name == role.name {
-                    return wrong(key("starts"), format!("\"{name}\" again"), "roles that do not, in the end, start themselves");
+                    return wrong(
+                        key("starts"),
+                        format!("\"{name}\" again"),
+                        "roles that do not, in the end, start themselves",
+                    );
                 }
                 if let Some(j) = self.roles.iter().position(|r| r.name == name).filter(|&j| !reached[j]) {
                     reached[j] = true;

@@ -19,6 +19,8 @@ struct Stage {
     speed: f64,
     /// For each role, the roles of its ends, wakes and starts by number.
     links: Vec<Links>,
+    /// Slots of each kind of limited start.
+    slots: Vec<u32>,
     /// The first semaphore of each copy's roles, and its open waits.
     copies: Vec<Copy>,
 }
@@ -81,7 +83,8 @@ pub fn play(model: Fitted, w: &mut Workload, options: PlayOptions) {
         }
     }
     let waits = model.roles.iter().any(|r| r.ends.iter().any(|e| e.why() == Some(Why::Task)));
-    let stage = Arc::new(Stage { model, speed: options.speed, links, copies });
+    let slots = slots.into_iter().map(|(_, at_once)| at_once).collect();
+    let stage = Arc::new(Stage { model, speed: options.speed, links, slots, copies });
     for copy in 0..stage.copies.len() {
         for role in 0..stage.model.roles.len() {
             for _ in 0..stage.model.roles[role].tasks {
@@ -255,8 +258,12 @@ impl Program for Actor {
             _ => {
                 self.over = true;
                 open().alive -= 1;
-                if let Some(slot) = self.slot {
-                    return Op::SemPost(self.object(slot), 1);
+                self.due.extend(self.slot.map(|slot| Op::SemPost(self.object(slot), 1)));
+                // A dispatcher's jobs have ended when it has all slots.
+                for slot in stage.links[self.role].starts.iter().filter_map(|(_, slot)| *slot) {
+                    let (object, all) = (self.object(slot), stage.slots[slot as usize - stage.model.roles.len()]);
+                    self.due.push(Op::SemPost(object, all));
+                    self.due.extend((0..all).map(|_| Op::SemWait(object)));
                 }
             }
         }
@@ -284,8 +291,12 @@ impl Program for Keeper {
         }
         self.due.push(Op::Sleep(self.look));
         for (role, waits) in open.waits.iter_mut().enumerate() {
-            let late = waits.iter().filter(|(until, _)| *until <= cx.now).count() as u32;
-            waits.retain(|(until, _)| *until > cx.now);
+            let mut late = 0;
+            // The waiter itself takes its wait off the list: another may take the post that was meant for it.
+            for (until, _) in waits.iter_mut().filter(|(until, _)| *until <= cx.now) {
+                *until = cx.now + self.look;
+                late += 1;
+            }
             if late > 0 {
                 cx.metrics.count("model_timeouts", late.into());
                 self.due.push(Op::SemPost(ObjId(copy.objects + role as u32), late));

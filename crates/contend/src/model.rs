@@ -1,0 +1,231 @@
+//! Recordings as models: what `contend model` writes, and what it says of them.
+
+use std::path::Path;
+
+use contend_workload::WorkloadSpec;
+use contend_workload::model::fitted::{self, Fitted};
+use contend_workload::model::step::Why;
+use contend_workload::model::{Exact, Model, Start, rt_app};
+use contend_workload::recording::RecordingSpec;
+use serde_json::{Value, json};
+
+use crate::error::{At, RunError, ScenarioError};
+use crate::run::{Partial, write_error};
+use crate::scenario::{Plan, Scenario};
+
+/// What is to be made of a recording.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// What happened, as columns (`.arrow`).
+    Exact,
+    /// Roles with distributions, as text (`.toml`).
+    Fitted,
+    /// The roles' CPU profiles as a file of rt-app (`.json`).
+    RtApp,
+}
+
+impl Form {
+    /// The form that a file's name says.
+    pub fn of(path: &Path) -> Option<Self> {
+        match path.extension()?.to_str()? {
+            "arrow" => Some(Form::Exact),
+            "toml" => Some(Form::Fitted),
+            "json" => Some(Form::RtApp),
+            _ => None,
+        }
+    }
+}
+
+/// A recording, or an exact model, as a model: what it holds as one JSON object. With `out` it is written there, in the form that the name
+/// says; whole or not at all.
+///
+/// # Errors
+/// `path` is neither; nothing in it can be replayed; `out` has another ending than `.toml`, `.arrow` or `.json`, or cannot be written.
+pub fn model(path: &Path, command: &str, all: bool, out: Option<&Path>) -> Result<Value, RunError> {
+    let form = out.map(|out| {
+        Form::of(out).ok_or_else(|| {
+            let at = At { file: "--out".into(), line: 0, key: String::new() };
+            let right = "a name that ends in .toml (fitted), .arrow (exact) or .json (rt-app)".into();
+            ScenarioError::Value { at, found: format!("\"{}\"", out.display()), right }
+        })
+    });
+    let form = form.transpose()?;
+    let plan = Scenario::from_path(path)?.plan()?;
+    let (model, report) = of_plan(&plan, command, all)?;
+    let mut said = match &model {
+        Model::Exact(exact) => describe(exact, &fitted::fit(exact)),
+        Model::Fitted(fitted) => json!({"form": "fitted", "source": fitted.source, "roles": roles(fitted)}),
+    };
+    said["report"] = report.into();
+    let (Some(form), Some(out)) = (form, out) else { return Ok(said) };
+    let bytes = match (form, model) {
+        (Form::Exact, model @ Model::Exact(_)) => model.to_bytes(),
+        (Form::Exact, Model::Fitted(_)) => {
+            let at = At { file: "--out".into(), line: 0, key: String::new() };
+            let right = ".toml or .json: what happened is not in a fitted model".into();
+            return Err(ScenarioError::Value { at, found: format!("\"{}\"", out.display()), right }.into());
+        }
+        (Form::Fitted, Model::Exact(exact)) => Model::Fitted(fitted::fit(&exact)).to_bytes(),
+        (Form::Fitted, model) => model.to_bytes(),
+        (Form::RtApp, Model::Exact(exact)) => rt_app(&fitted::fit(&exact)).into_bytes(),
+        (Form::RtApp, Model::Fitted(fitted)) => rt_app(&fitted).into_bytes(),
+    };
+    let partial = Partial::beside(out);
+    std::fs::write(&partial.0, bytes).map_err(|e| write_error(out, &e))?;
+    partial.publish(out)?;
+    Ok(said)
+}
+
+/// The model of a plan's workload, and what became of its recording.
+fn of_plan(plan: &Plan, command: &str, all: bool) -> Result<(Model, String), RunError> {
+    let read = |file: &str| plan.read_input(file);
+    let input = |file: &str| {
+        let read = read(file);
+        read.map_err(|e| RunError::from(ScenarioError::Read { file: file.into(), why: e.to_string() }))
+    };
+    match &plan.workload {
+        Some(WorkloadSpec::Recording(spec)) => {
+            let spec = RecordingSpec { command: command.into(), all, ..spec.clone() };
+            let made = spec.model(input(&spec.file)?, &read);
+            let (model, report) = made.map_err(|e| plan.workload_error(e.into()))?;
+            Ok((Model::Exact(model), report.to_string()))
+        }
+        Some(WorkloadSpec::Model(spec)) => {
+            let model = Model::parse(&input(&spec.file)?, &spec.file).map_err(|e| plan.workload_error(e.into()))?;
+            Ok((model, String::new()))
+        }
+        other => {
+            let at = At { file: plan.file.clone(), line: 0, key: "workload.kind".into() };
+            let found = other.as_ref().map_or("guests".into(), |w| format!("\"{}\"", w.kind()));
+            Err(ScenarioError::Value { at, found, right: "a recording or a model".into() }.into())
+        }
+    }
+}
+
+fn seconds(ns: u64) -> f64 {
+    ns as f64 / 1e9
+}
+
+fn describe(model: &Exact, fitted: &Fitted) -> Value {
+    let sleeps: Vec<Value> = (model.sleeps().into_iter())
+        .filter(|(_, n, _)| *n > 0)
+        .map(|(why, n, ns)| json!({"why": why.name(), "count": n, "s": seconds(ns)}))
+        .collect();
+    let run_ns: u64 = (0..model.tasks.len()).map(|i| model.run_ns(i)).sum();
+    json!({
+        "form": "exact",
+        "source": model.source,
+        "tasks": model.tasks.len(),
+        "steps": model.steps.len(),
+        "run_s": seconds(run_ns),
+        "span_s": seconds(model.source.span_ns),
+        "busy_cpus": run_ns as f64 / model.source.span_ns.max(1) as f64,
+        "sleeps": sleeps,
+        "roles": roles(fitted),
+        "jobs": jobs(model),
+        "limits": limits(model),
+    })
+}
+
+fn roles(model: &Fitted) -> Value {
+    let role = |r: &fitted::Role| {
+        let ends: Vec<Value> = (r.ends.iter())
+            .map(|e| json!({"by": e.by, "role": e.role, "share": e.share, "mean_us": e.us.mean()}))
+            .collect();
+        json!({
+            "name": r.name,
+            "tasks": r.tasks,
+            "turns": r.turns.mean(),
+            "run_us": r.run_us.mean(),
+            "ends": ends,
+            "wakes": r.wakes,
+            "starts": r.starts,
+        })
+    };
+    model.roles.iter().map(role).collect()
+}
+
+/// CPU time of a task and all that it starts, in ns.
+fn tree_ns(model: &Exact, parents: &[Option<u32>]) -> Vec<u64> {
+    let mut sums: Vec<u64> = (0..model.tasks.len()).map(|i| model.run_ns(i)).collect();
+    // Children stand behind their parents.
+    for i in (0..sums.len()).rev() {
+        if let Some(p) = parents[i] {
+            sums[p as usize] += sums[i];
+        }
+    }
+    sums
+}
+
+fn jobs(model: &Exact) -> Value {
+    let sums = tree_ns(model, &model.parents());
+    let dispatcher = |d: &contend_workload::model::jobs::Dispatcher| {
+        let of = |f: fn(&Start) -> bool| d.jobs.iter().filter(|j| f(&j.start)).count();
+        let all: u64 = d.jobs.iter().map(|j| sums[j.task as usize]).sum();
+        let longest = d.jobs.iter().map(|j| sums[j.task as usize]).max().unwrap_or(0);
+        json!({
+            "dispatcher": model.tasks[d.task as usize].name,
+            "jobs": d.jobs.len(),
+            "limit": d.limit,
+            "for_slots": of(|s| *s == Start::Slot),
+            "after_one": of(|s| matches!(s, Start::After(_))),
+            "after_all": of(|s| *s == Start::AfterAll),
+            "run_s": seconds(all),
+            "longest_s": seconds(longest),
+            "own_run_s": seconds(model.run_ns(d.task as usize)),
+        })
+    };
+    model.jobs.iter().flat_map(|j| &j.dispatchers).map(dispatcher).collect()
+}
+
+/// What a run elsewhere cannot be better than, in sentences.
+fn limits(model: &Exact) -> Vec<String> {
+    let mut said = Vec::new();
+    let sums = tree_ns(model, &model.parents());
+    for d in model.jobs.iter().flat_map(|j| &j.dispatchers) {
+        let name = &model.tasks[d.task as usize].name;
+        let alone = d.jobs.iter().filter(|j| j.start != Start::Slot).count();
+        let all: u64 = d.jobs.iter().map(|j| sums[j.task as usize]).sum();
+        let longest = d.jobs.iter().map(|j| sums[j.task as usize]).max().unwrap_or(0).max(1);
+        said.push(format!(
+            "{name} ran at most {} of its {} jobs at once: the recording's limit, which `--jobs N` moves. {alone} of them waited for \
+             other jobs, and do so elsewhere. The longest took {:.3} s of CPU time, all together {:.3} s: with any number of CPUs they take \
+             {:.1} times less than one after another, at most.",
+            d.limit,
+            d.jobs.len(),
+            seconds(longest),
+            seconds(all),
+            all as f64 / longest as f64,
+        ));
+    }
+    let mut fixed = [0u64; 2];
+    for (why, _, ns) in model.sleeps() {
+        match why {
+            Why::Io => fixed[0] += ns,
+            Why::Timer | Why::Outside | Why::Interrupt | Why::Unseen => fixed[1] += ns,
+            Why::Task => {}
+        }
+    }
+    for (ns, what) in std::iter::zip(fixed, ["devices", "timers, and whom the model leaves out"]) {
+        if ns > 0 {
+            said.push(format!(
+                "Sleeps for {what} ({:.3} s over all tasks) are as long elsewhere as they were recorded.",
+                seconds(ns)
+            ));
+        }
+    }
+    if model.jobs.is_none() {
+        said.push(
+            "No task starts others a few at a time: on more CPUs the same tasks run; `--copies N` runs N of them side by side.".into(),
+        );
+    }
+    said
+}
+
+/// CPUs of the machine that a model's recording was made on.
+pub(crate) fn recorded_cpus(path: &Path) -> Result<u32, ScenarioError> {
+    let name = path.display().to_string();
+    let bytes = std::fs::read(path).map_err(|e| ScenarioError::Read { file: name.clone(), why: e.to_string() })?;
+    let model = Model::parse(&bytes, &name).map_err(|e| ScenarioError::Workload(Box::new(e.into())))?;
+    Ok(model.source().cpus.max(1))
+}

@@ -1,0 +1,1 @@
+"""Recordings as models, and against their replays: `contend model`, `contend validate`."""

@@ -1,0 +1,105 @@
+"""`contend model`, and `contend.model`: what a recording holds, written as a model."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+import click
+
+from contend import _core
+from contend.study.command import EXIT_OK
+from contend.units import duration_us, percent, seconds, si
+
+ROLES_MAX = 20
+
+
+def model(
+    recording: str | os.PathLike[str],
+    *,
+    out: str | os.PathLike[str] | None = None,
+    command: str = "",
+    all: bool = False,
+) -> dict[str, Any]:
+    """Turn a recording into a model, and say what it holds.
+
+    recording: a directory of `contend record`, a trace of any format of docs/traces.md, or an exact model.
+    out: the model's file. `.toml` is the fitted form (roles with distributions, to edit), `.arrow` the exact one (a row a step), `.json` the
+    roles' CPU profiles as a file of rt-app. command, all: whose tasks, as in docs/recordings.md.
+
+    Raises ScenarioInvalid if there is nothing to make a model of, ContendError if `out` cannot be written.
+    """
+    said: dict[str, Any] = json.loads(_core.model(os.fspath(recording), command=command, all=all, out=out))
+    return said
+
+
+@click.command("model")
+@click.argument("recording", type=click.Path())
+@click.option("--out", metavar="FILE", help="Write the model: .toml fitted, .arrow exact, .json for rt-app.")
+@click.option("--command", "command_", metavar="NAME", default="", help="Model what this command started.")
+@click.option("--all", "all_", is_flag=True, help="Model all tasks, the system's too.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def command(*, recording: str, out: str | None, command_: str, all_: bool, as_json: bool) -> int:
+    """Turn RECORDING (or an exact model) into a model, and say what it holds.
+
+    A model runs on any machine: `contend run FILE --machine M`, `--copies N` of it side by side, `--speed X` times as
+    fast, `--jobs N` at once where the recording shows jobs.
+    """
+    said = model(recording, out=out, command=command_, all=all_)
+    if as_json:
+        click.echo(json.dumps(said, indent=2))
+        return EXIT_OK
+    from contend import text
+
+    show(said, text.console())
+    if out:
+        then = f"rt-app {out}" if out.endswith(".json") else f"contend run {out} --machine intel-2s-44c-88t"
+        click.echo(f"Model in {out}; `{then}` runs it.")
+    return EXIT_OK
+
+
+def _ends(role: dict[str, Any]) -> str:
+    shares = sorted(role["ends"], key=lambda e: -e["share"])
+    named = [f"{e['role'] or e['by']} {percent(e['share'])}" for e in shares[:3]]
+    return ", ".join(named) + (", ..." if len(shares) > 3 else "")
+
+
+def _starts(role: dict[str, Any]) -> str:
+    return ", ".join(
+        f"{s['per_life']:g} {s['role']}" + (f" (at most {s['at_once']} at once)" if s["at_once"] else "")
+        for s in role["starts"]
+    )
+
+
+def show(said: dict[str, Any], out: Any) -> None:
+    """Print what a model holds."""
+    from rich.markup import escape
+
+    from contend import text
+
+    if said["report"]:
+        out.print(escape(said["report"]))
+    if said["form"] == "exact":
+        out.print(
+            f"{said['tasks']:,} tasks, {si(said['steps'])} steps; {seconds(said['run_s'])} of CPU time over "
+            f"{seconds(said['span_s'])}: {said['busy_cpus']:.2f} CPUs on average."
+        )
+        columns = [("sleeps ended by", "left"), ("number", "right"), ("mean", "right"), ("in all", "right")]
+        rows = [
+            [s["why"], f"{s['count']:,}", duration_us(s["s"] / s["count"] * 1e6), seconds(s["s"])]
+            for s in said["sleeps"]
+        ]
+        out.print(text.table("", columns, rows))
+    columns = [("role", "left"), ("tasks", "right"), ("turns", "right"), ("run a turn", "right"), ("ended by", "fold"),
+               ("starts", "fold")]  # fmt: skip
+    busiest = sorted(said["roles"], key=lambda r: -r["run_us"] * r["turns"])
+    rows = [
+        [r["name"], f"{r['tasks']:,}", f"{r['turns']:,.1f}", duration_us(r["run_us"]), _ends(r), _starts(r)]
+        for r in busiest[:ROLES_MAX]
+    ]
+    out.print(text.table("", columns, rows))
+    if len(busiest) > ROLES_MAX:
+        out.print(f"{len(busiest) - ROLES_MAX} more roles; --json has all.")
+    for limit in said.get("limits", []):
+        out.print(escape(limit))

@@ -1,0 +1,185 @@
+"""`contend validate`, and `contend.validate`: is a replay true to its recording?"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+
+from contend import _core
+from contend.progress import RunProgress
+from contend.run import Progress, SetValue, text_of
+from contend.study.command import EXIT_OK, Interrupted
+from contend.units import duration_us, seconds
+
+TASKS_SHOWN = 8
+
+MEASURES = [
+    ("switches_per_s", "switches/s"),
+    ("preempted_share", "of them preemptions"),
+    ("migrations_per_s", "to another CPU/s"),
+    ("busy", "CPUs busy"),
+    ("wakeup_p50_us", "wake-up latency p50"),
+    ("wakeup_p99_us", "wake-up latency p99"),
+    ("run_p50_us", "run p50"),
+    ("run_p90_us", "run p90"),
+]
+"""What is compared: key, and in words."""
+
+
+def _measures(side: Mapping[str, Any]) -> dict[str, float]:
+    s = side["seconds"] or 1.0
+    return {
+        "switches_per_s": side["switches_per_s"],
+        "preempted_share": side["preempted"] / max(side["switches"], 1),
+        "migrations_per_s": side["migrations"] / s,
+        "busy": side["run_s"] / s,
+        "wakeup_p50_us": side["wakeup_latency_us"]["p50"],
+        "wakeup_p99_us": side["wakeup_latency_us"]["p99"],
+        "run_p50_us": side["run_us"]["p50"],
+        "run_p90_us": side["run_us"]["p90"],
+    }
+
+
+def _error_pct(recorded: float, simulated: float) -> float | None:
+    return 100.0 * (simulated - recorded) / recorded if recorded > 0 else None
+
+
+def _compared(pair: Mapping[str, Any]) -> dict[str, dict[str, float | None]]:
+    recorded, simulated = _measures(pair["recorded"]), _measures(pair["simulated"])
+    return {
+        key: {
+            "recorded": recorded[key],
+            "simulated": simulated[key],
+            "error_pct": _error_pct(recorded[key], simulated[key]),
+        }
+        for key, _ in MEASURES
+    }
+
+
+def validate(
+    recording: str | os.PathLike[str],
+    *,
+    machine: str | None = None,
+    policy: str | None = None,
+    set: Mapping[str, SetValue | Sequence[int]] | None = None,
+    seed: int | None = None,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Replay a recording where it was made, and compare what both sides' scheduler events say.
+
+    The machine and the policy are the recording's own unless others are given. All that ran is replayed, the system's tasks
+    too, and the command's tasks are compared. `compared` has each measure over all of them, `tasks` by name.
+
+    Raises ScenarioInvalid if it is no recording, KeyboardInterrupt on Ctrl-C.
+    """
+    said: dict[str, Any] = json.loads(
+        _core.validate(
+            path=os.fspath(recording),
+            machine=machine,
+            policy=policy,
+            set=[(key, text_of(value)) for key, value in (set or {}).items()],
+            seed=seed,
+            progress=progress,
+        )
+    )
+    said["compared"] = _compared(said["all"])
+    said["tasks"] = [{"name": name, **pair, "compared": _compared(pair)} for name, pair in said["tasks"]]
+    return said
+
+
+def _value(key: str, value: float) -> str:
+    if key.endswith("_us"):
+        return duration_us(value)
+    if key == "preempted_share":
+        return f"{100 * value:.1f} %"
+    return f"{value:,.2f}" if key == "busy" else f"{value:,.0f}"
+
+
+def _error(error: float | None) -> str:
+    return "" if error is None else f"{error:+.0f} %"
+
+
+def show(said: Mapping[str, Any], out: Any) -> None:
+    """Print both sides."""
+    from rich.markup import escape
+
+    from contend import text
+
+    out.print(escape(said["report"]))
+    replayed = said["all"]["simulated"]["seconds"]
+    out.print(
+        f"Replayed on {said['machine']} under {said['policy']}: {seconds(replayed)}, recorded "
+        f"{seconds(said['all']['recorded']['seconds'])} ({said['outcome']})."
+    )
+    columns = [("measure", "left"), ("recorded", "right"), ("replayed", "right"), ("error", "right")]
+    rows = [
+        [words, _value(key, c["recorded"]), _value(key, c["simulated"]), _error(c["error_pct"])]
+        for key, words in MEASURES
+        for c in [said["compared"][key]]
+    ]
+    out.print(text.table("", columns, rows))
+    columns = [("task", "left"), ("switches/s", "right"), ("error", "right"), ("wake-up p50", "right"),
+               ("error", "right"), ("wake-up p99", "right"), ("error", "right"), ("run p50", "right"),
+               ("error", "right")]  # fmt: skip
+    rows = []
+    for task in said["tasks"][:TASKS_SHOWN]:
+        row = [task["name"]]
+        for key in ("switches_per_s", "wakeup_p50_us", "wakeup_p99_us", "run_p50_us"):
+            c = task["compared"][key]
+            row += [_value(key, c["recorded"]), _error(c["error_pct"])]
+        rows.append(row)
+    if len(said["tasks"]) > 1:
+        out.print(text.table("As recorded, by name, and how far off the replay is", columns, rows))
+
+
+@click.command("validate")
+@click.argument("recording", type=click.Path())
+@click.option("--machine", "-m", metavar="M", help="Another machine than the recorded one: its file, or a name.")
+@click.option("--policy", "-p", metavar="P", help="Another preset than that of the recorded kernel.")
+@click.option("--set", "sets", metavar="KEY=VALUE", multiple=True, help="As for `contend run`. May be repeated.")
+@click.option("--seed", metavar="N", help="Seed of all random choices.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option("--progress", is_flag=True, help="Show progress even where stderr is no terminal.")
+def command(
+    *,
+    recording: str,
+    machine: str | None,
+    policy: str | None,
+    sets: tuple[str, ...],
+    seed: str | None,
+    as_json: bool,
+    progress: bool,
+) -> int:
+    """Replay RECORDING on its own machine under its own kernel's policy, and print how well it matches.
+
+    Of a trace without a machine, give the machine that it was made on with --machine; `contend probe` makes its file.
+    """
+    from contend.cli import key_value, seed_number
+
+    line = RunProgress(forced=progress) if progress or sys.stderr.isatty() else None
+    try:
+        said = validate(
+            recording,
+            machine=machine,
+            policy=policy,
+            set=dict(key_value(text) for text in sets),
+            seed=seed_number(seed),
+            progress=line,
+        )
+    except KeyboardInterrupt:
+        raise Interrupted from None
+    finally:
+        if line:
+            line.clear()
+    if as_json:
+        click.echo(json.dumps(said, indent=2))
+        return EXIT_OK
+    from contend import text
+
+    show(said, text.console())
+    return EXIT_OK

@@ -1,0 +1,203 @@
+"""Models and validation: recordings of the repository through `contend model`, `contend validate` and `contend run`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import polars as pl
+import pytest
+from conftest import ROOT, Contend
+
+import contend as package
+
+MAKE = ROOT / "recordings" / "make-a.rec"
+PGBENCH = ROOT / "recordings" / "pgbench-a.rec"
+HACKBENCH = ROOT / "recordings" / "hackbench-2cpu.txt.gz"
+
+
+def test_a_build_is_seen_as_jobs() -> None:
+    said = package.model(MAKE)
+    assert said["form"] == "exact"
+    (jobs,) = said["jobs"]
+    assert jobs["dispatcher"] == "make"
+    assert jobs["limit"] == 2  # make -j2
+    assert jobs["for_slots"] + jobs["after_one"] + jobs["after_all"] == jobs["jobs"] >= 10
+    assert jobs["after_all"] >= 1  # the archive or the link
+    assert any("make ran at most 2" in limit for limit in said["limits"])
+    assert {s["why"] for s in said["sleeps"]} >= {"task", "io"}
+
+
+def test_more_jobs_use_more_cpus() -> None:
+    # Two slots on two CPUs, two on 88, 88 on 88: the recording's limit is the limit until it is moved.
+    def length(**keys: int) -> float:
+        result = package.run(
+            MAKE, machine="intel-2s-44c-88t", policy="linux-6.18", set={f"workload.{k}": v for k, v in keys.items()}
+        )
+        assert result.outcome == "finished"
+        return float(result.summary["virtual_s"])
+
+    recorded, two, wide = length(), length(jobs=2), length(jobs=88)
+    assert two == pytest.approx(recorded, rel=0.25)
+    assert wide < 0.6 * two
+    (jobs,) = package.model(MAKE)["jobs"]
+    assert wide > jobs["longest_s"] * 0.9, "no job is faster than its CPU time"
+
+
+def test_both_forms_run(tmp_path: Path) -> None:
+    for form in ("toml", "arrow"):
+        out = tmp_path / f"make.{form}"
+        package.model(MAKE, out=out)
+        result = package.run(out, machine="4c")
+        assert result.outcome == "finished"
+        assert result.summary["workload"] == "model"
+        # The same work, exactly or about.
+        recorded = package.run(MAKE, machine="4c")
+        ratio = result.ledger()["user"] / recorded.ledger()["user"]
+        assert ratio == pytest.approx(1.0, rel=1e-9 if form == "arrow" else 0.5), form
+        timeouts = result.summary["metrics"]["counts"].get("model_timeouts", {"count": 0})["count"]
+        assert timeouts <= 0.05 * result.summary["tasks"]["switches"]
+        wide = package.run(out, machine="16c", set={"workload.jobs": 16, "workload.copies": 2, "workload.speed": 2})
+        assert wide.outcome == "finished"
+        assert wide.summary["virtual_s"] < result.summary["virtual_s"]
+
+
+def test_an_exact_model_is_the_replay(tmp_path: Path) -> None:
+    out = tmp_path / "pg.arrow"
+    package.model(PGBENCH, out=out)
+    machine = str(PGBENCH / "machine.toml")
+    replay = package.run(PGBENCH, machine=machine, policy="linux-6.18")
+    model = package.run(out, machine=machine, policy="linux-6.18")
+    assert model.summary["trace_hash"] == replay.summary["trace_hash"]
+
+
+def test_an_exact_model_can_be_edited(tmp_path: Path) -> None:
+    out = tmp_path / "make.arrow"
+    package.model(MAKE, out=out)
+    steps = pl.read_ipc(out)
+    assert steps.columns == ["task", "step", "ns", "why", "peer"]
+    assert set(steps["step"].unique()) == {"run", "sleep", "post", "spawn"}
+
+
+def test_a_fitted_model_reads_back_the_same(tmp_path: Path) -> None:
+    out, again = tmp_path / "a.toml", tmp_path / "b.toml"
+    package.model(PGBENCH, out=out)
+    package.model(out, out=again)
+    assert out.read_bytes() == again.read_bytes()
+
+
+def test_models_in_a_guest(tmp_path: Path) -> None:
+    package.model(MAKE, out=tmp_path / "make.toml")
+    scenario = tmp_path / "vm.toml"
+    scenario.write_text(
+        'machine = "8c"\n[[guest]]\nvcpus = 8\n[guest.workload]\nkind = "model"\nfile = "make.toml"\njobs = 8\n'
+    )
+    result = package.run(scenario)
+    assert result.outcome == "finished"
+    assert result.summary["guests"][0]["finished_s"] > 0
+
+
+def test_rt_app_files_run(tmp_path: Path) -> None:
+    out = tmp_path / "make.json"
+    package.model(MAKE, out=out)
+    result = package.run(out, machine="4c", horizon_s=20)
+    assert result.ok
+    assert any(t.startswith("make") for t in result["tasks"]["name"])
+
+
+def test_validation_compares_both_sides() -> None:
+    said = package.validate(PGBENCH)
+    assert said["outcome"] == "finished"
+    assert said["policy"] == "linux-6.18"
+    for key, c in said["compared"].items():
+        assert c["recorded"] > 0, key
+        assert c["simulated"] > 0, key
+    assert {t["name"] for t in said["tasks"]} >= {"postgres", "pgbench"}
+    # Not how good it is, but that it is no nonsense: within a factor of three.
+    for key in ("switches_per_s", "wakeup_p50_us", "wakeup_p99_us", "run_p50_us", "busy"):
+        c = said["compared"][key]
+        assert 1 / 3 < c["simulated"] / c["recorded"] < 3, (key, c)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("schema = 1\nform = 'fitted'\n", "missing field `source`"),
+        ("schema = 9\nform = 'fitted'\nrole = []\n[source]\nrecording = 'x'\ncpus = 2\nspan_ns = 1\n", "schema = 9"),
+        (
+            "schema = 1\nform = 'fitted'\n[source]\nrecording = 'x'\ncpus = 2\nspan_ns = 1\n"
+            "[[role]]\nname = 'a'\ntasks = 1\nturns = [1, 2]\nrun_us = [5]\n",
+            "one value, or nine",
+        ),
+        (
+            "schema = 1\nform = 'fitted'\n[source]\nrecording = 'x'\ncpus = 2\nspan_ns = 1\n"
+            "[[role]]\nname = 'a'\ntasks = 1\nturns = [1]\nrun_us = [5]\nstarts = [{ role = 'a', per_life = 2 }]\n",
+            "start themselves",
+        ),
+        (
+            "schema = 1\nform = 'fitted'\n[source]\nrecording = 'x'\ncpus = 2\nspan_ns = 1\n"
+            "[[role]]\nname = 'a'\ntasks = 1\nturns = [3]\nrun_us = [5]\n"
+            "ends = [{ by = 'tsk', share = 1.0, us = [1] }]\n",
+            "one of task, timer, io",
+        ),
+    ],
+)
+def test_wrong_models_say_what_would_be_right(contend: Contend, tmp_path: Path, text: str, said: str) -> None:
+    file = tmp_path / "wrong.toml"
+    file.write_text(text)
+    done = contend("run", file)
+    assert done.returncode == 2
+    assert said in done.stderr, done.stderr
+    assert "wrong.toml" in done.stderr
+
+
+def test_damaged_columns_are_refused(contend: Contend, tmp_path: Path) -> None:
+    out = tmp_path / "make.arrow"
+    package.model(MAKE, out=out)
+    whole = out.read_bytes()
+    for cut in (6, 100, len(whole) // 2, len(whole) - 3):
+        out.write_bytes(whole[:cut])
+        done = contend("run", out)
+        assert done.returncode == 2, cut
+        assert "make.arrow" in done.stderr
+    # A table of somebody else's.
+    pl.DataFrame({"task": [1]}).write_ipc(out)
+    done = contend("run", out)
+    assert (done.returncode, "contend_model" in done.stderr) == (2, True)
+
+
+def test_the_command_line(contend: Contend, tmp_path: Path) -> None:
+    out = tmp_path / "hb.toml"
+    done = contend("model", HACKBENCH, "--out", out)
+    assert done.returncode == 0, done.stderr
+    assert "hackbench" in done.stdout
+    assert f"contend run {out}" in done.stdout
+    done = contend("model", HACKBENCH, "--out", tmp_path / "x.csv")
+    assert done.returncode == 2
+    assert ".toml (fitted), .arrow (exact) or .json (rt-app)" in done.stderr
+    assert not (tmp_path / "x.csv").exists()
+    done = contend("run", HACKBENCH, "--machine", "8c", "--jobs", "8")
+    assert done.returncode == 2
+    assert "make -j and xargs -P" in done.stderr
+    done = contend("run", HACKBENCH, "--machine", "8c", "--copies", "2", "--speed", "4", "--json")
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["tasks"]["count"] == 2 * 81
+    done = contend("validate", ROOT / "scenarios" / "hackbench-88.toml")
+    assert done.returncode == 2
+    assert "a recording" in done.stderr
+
+
+def test_ctrl_c_ends_a_validation() -> None:
+    import signal
+    import time
+
+    child = subprocess.Popen(
+        [sys.executable, "-m", "contend", "validate", str(HACKBENCH), "--set", "workload.copies=400"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    time.sleep(3)
+    child.send_signal(signal.SIGINT)
+    child.communicate(timeout=60)
+    assert child.returncode == 130
