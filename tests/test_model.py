@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import polars as pl
@@ -114,7 +112,7 @@ def test_validation_compares_both_sides() -> None:
     for key, c in said["compared"].items():
         assert c["recorded"] > 0, key
         assert c["simulated"] > 0, key
-    assert {t["name"] for t in said["tasks"]} >= {"postgres", "pgbench"}
+    assert {t["name"] for t in said["tasks"]} >= {"other", "pgbench"}  # the server was not the command's: --private
     # Not how good it is, but that it is no nonsense: within a factor of three.
     for key in ("switches_per_s", "wakeup_p50_us", "wakeup_p99_us", "run_p50_us", "busy"):
         c = said["compared"][key]
@@ -188,16 +186,3 @@ def test_the_command_line(contend: Contend, tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "a recording" in done.stderr
 
-
-def test_ctrl_c_ends_a_validation() -> None:
-    import signal
-    import time
-
-    child = subprocess.Popen(
-        [sys.executable, "-m", "contend", "validate", str(HACKBENCH), "--set", "workload.copies=400"],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
-    time.sleep(3)
-    child.send_signal(signal.SIGINT)
-    child.communicate(timeout=60)
-    assert child.returncode == 130

@@ -165,7 +165,9 @@ pub fn validate(plan: &Plan, progress: &mut dyn FnMut(Status) -> bool) -> Result
         let (workload, reports) = workload.build_with_reports(cpus, &read).map_err(|e| plan.workload_error(e))?;
         Ok::<_, ScenarioError>((workload, reports.into_iter().next().expect("a recording has a report")))
     };
-    // Whom to compare; and everything that ran, since it took CPU time and preempted those.
+    // As recorded, whatever the scenario scales. Whom to compare; and everything that ran, since it took CPU time and
+    // preempted those.
+    let spec = RecordingSpec { copies: 1, speed: 1.0, jobs: 0, ..spec.clone() };
     let (_, report) = build(spec.clone())?;
     let (workload, _) = build(RecordingSpec { all: true, ..spec.clone() })?;
 

@@ -256,7 +256,7 @@ fn exact(bytes: &[u8], file: &str) -> Result<Exact, ModelError> {
         let HeadTask { name, pid, nice, initial, exited } = t;
         model.tasks.push(Task { name, pid, nice, from, to: model.steps.len(), initial, exited });
     }
-    check(&model).map_err(|what| bad(what))?;
+    check(&model).map_err(bad)?;
     Ok(model)
 }
 

@@ -100,11 +100,22 @@ pub fn find(order: &[Order]) -> Option<Jobs> {
     (!dispatchers.is_empty()).then_some(Jobs { dispatchers })
 }
 
+/// A child that has ended.
+#[derive(Clone, Copy)]
+struct Freed {
+    /// How many ran before.
+    ran: u32,
+    /// How many were left running when the next was started.
+    left: u32,
+    /// Who it was.
+    who: u32,
+}
+
 /// What was seen of one parent.
 #[derive(Default)]
 struct Seen {
-    /// Child, how many ran before the last end (if one came since the last start), how many run, who ended last.
-    starts: Vec<(u32, Option<(u32, u32, u32)>)>,
+    /// Children, and the end before their start, if one came since the start before.
+    starts: Vec<(u32, Option<Freed>)>,
     running: u32,
     most: u32,
     /// How many ran before it, and who it was.
@@ -115,7 +126,7 @@ struct Seen {
 
 impl Seen {
     fn start(&mut self, child: u32) {
-        let since = self.last_end.take().map(|(ran, who)| (ran, self.running, who));
+        let since = self.last_end.take().map(|(ran, who)| Freed { ran, left: self.running, who });
         self.starts.push((child, since));
         self.running += 1;
         self.most = self.most.max(self.running);
@@ -136,14 +147,14 @@ impl Seen {
             .map(|&(task, since)| {
                 let start = match since {
                     None => Start::Slot,
-                    Some((ran, ..)) if ran >= limit => Start::Slot,
-                    Some((_, 0, _)) => Start::AfterAll,
-                    Some((_, _, who)) => Start::After(who),
+                    Some(end) if end.ran >= limit => Start::Slot,
+                    Some(end) if end.left == 0 => Start::AfterAll,
+                    Some(end) => Start::After(end.who),
                 };
                 Job { task, start }
             })
             .collect();
-        let for_slots = self.starts.iter().filter(|(_, s)| s.is_some_and(|(ran, ..)| ran >= limit)).count();
+        let for_slots = self.starts.iter().filter(|(_, s)| s.is_some_and(|end| end.ran >= limit)).count();
         // All at once and then none is a fork and a join; one after another is a script.
         let limited = for_slots >= 2 && limit > 1;
         (jobs.len() >= JOBS_MIN && limited).then_some(Dispatcher { task, limit, jobs })

@@ -71,7 +71,8 @@ impl Interrupts {
                 }
             }
             Kind::Softirq { entry: false, .. } => {
-                if !matches!(self.softirq.take(), Some((_, Softirq::Inline))) {
+                let inline = matches!(self.softirq.take(), Some((_, Softirq::Inline)));
+                if !inline {
                     self.handler(e.ts, false);
                 }
             }

@@ -3,10 +3,11 @@
 //! A **role** is all tasks of one name and one kind of parent. A task's life is a number of **turns**: a run, in which it wakes and starts
 //! others, and the sleep that ends it. [`fit`] takes the distributions from an exact model; [`play`] makes tasks of them.
 //!
-//! **Counts are kept, times are drawn.** Were the wake-ups of a turn drawn at random, posts and waits would drift apart as random walks do,
-//! and closed loops of tasks would run dry. So how often a turn ends in which way, and how many it wakes, is dealt out evenly: after
-//! `n` turns each happened `n` times its share, within one. What is still missed (tasks that wait for wake-ups that do not come, since
-//! two roles' shares were edited or cut apart) ends by itself after the longest such sleep that was recorded, and is
+//! **Everything is dealt, nothing diced.** Were the wake-ups of a turn drawn at random, posts and waits would drift apart as random walks do,
+//! and closed loops of tasks would run dry. So how often a turn ends in which way, and how many it wakes, is dealt out evenly over a
+//! role's tasks: after `n` turns each happened `n` times its share, within one. Times follow even sequences through the quantiles; only
+//! where those begin is the seed's. What is still missed (tasks that wait for wake-ups that do not come, since
+//! two roles' shares were edited or cut apart) ends by itself after twice what nine of ten such sleeps took, and is
 //! counted: `model_timeouts`.
 
 mod fit;
@@ -73,8 +74,8 @@ pub struct End {
     pub role: String,
     /// Which part of the turns ends so, 0 to 1.
     pub share: f64,
-    /// How long it sleeps, in µs. Of a sleep that a task ends it only says how long it was; its last value is the
-    /// time after which it is given up.
+    /// How long it sleeps, in µs. Of a sleep that a task ends it only says how long it was; it is given up after
+    /// twice the value at 90 %.
     pub us: Quantiles,
 }
 

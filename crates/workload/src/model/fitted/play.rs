@@ -6,12 +6,17 @@ use contend_platform::{Nanos, Time};
 use contend_sim::program::{Cx, ObjId, ObjectKind, Op, Program, TaskSpec, Workload};
 use rand::RngExt;
 
-use super::Fitted;
+use super::{End, Fitted, Role};
 use crate::model::play::PlayOptions;
 use crate::model::step::Why;
 
 /// The keeper looks this often for waits to be given up, at most.
-const LOOK_NS_MIN: Nanos = 10_000_000;
+const LOOK_NS_MIN: Nanos = 1_000_000;
+
+/// After how long a wait for a task is given up, in µs: twice what nine of ten recorded ones took.
+fn give_up_us(end: &End) -> f64 {
+    2.0 * end.us.at(0.9)
+}
 
 /// What all tasks share.
 struct Stage {
@@ -37,10 +42,13 @@ struct Copy {
     open: Mutex<Open>,
 }
 
-/// Waits of a copy's roles: when they began, oldest first, and after how long they are given up.
+/// What a copy's tasks share.
 #[derive(Default)]
 struct Open {
+    /// Of each role: until when its waits last before they are given up, and whose they are.
     waits: Vec<Vec<(Time, u64)>>,
+    /// What is dealt out to the tasks of each role.
+    deals: Vec<Deal>,
     /// Tasks that live.
     alive: u64,
     ids: u64,
@@ -66,14 +74,18 @@ pub fn play(model: Fitted, w: &mut Workload, options: PlayOptions) {
                 .collect(),
         })
         .collect();
-    let longest = model.roles.iter().flat_map(|r| &r.ends).filter(|e| e.why() == Some(Why::Task)).map(|e| e.us.max());
-    let look = ((longest.fold(f64::INFINITY, f64::min) * 1e3) as Nanos).max(LOOK_NS_MIN);
+    let waits = model.roles.iter().flat_map(|r| &r.ends).filter(|e| e.why() == Some(Why::Task)).map(give_up_us);
+    let look = ((waits.fold(f64::INFINITY, f64::min) * 1e3) as Nanos).max(LOOK_NS_MIN);
     let mut copies = Vec::new();
     for copy in 0..options.copies {
         let suffix = if options.copies > 1 { format!("+{copy}") } else { String::new() };
         copies.push(Copy {
             objects: w.objects.len() as u32,
-            open: Mutex::new(Open { waits: vec![Vec::new(); model.roles.len()], ..Open::default() }),
+            open: Mutex::new(Open {
+                waits: vec![Vec::new(); model.roles.len()],
+                deals: model.roles.iter().map(Deal::of).collect(),
+                ..Open::default()
+            }),
         });
         for role in &model.roles {
             w.object(format!("wake/{}{suffix}", role.name), ObjectKind::Semaphore { initial: 0 });
@@ -99,6 +111,35 @@ pub fn play(model: Fitted, w: &mut Workload, options: PlayOptions) {
     }
 }
 
+/// Steps of the sequences that draw turns, run times and sleeps: the golden ratio, and the roots of 2 and 3, less their whole parts. A
+/// sequence of such a step is as even as one can be, and the three are independent of each other.
+const STEPS: [f64; 3] = [0.618_033_988_749_894_9, 0.414_213_562_373_095_1, 0.732_050_807_568_877_2];
+
+/// What is dealt out to the tasks of a role: after any number of turns each way of ending happened as often as its share says, and the
+/// quantiles were met evenly, so that the work of a short run does not hang on a few draws.
+#[derive(Default)]
+struct Deal {
+    /// Where the sequences are; begun at random.
+    at: Option<[f64; 3]>,
+    ends: Vec<Even>,
+    wakes: Vec<Even>,
+    starts: Vec<Even>,
+}
+
+impl Deal {
+    fn of(role: &Role) -> Self {
+        let even = |n: usize| vec![Even(0.5); n];
+        Deal { at: None, ends: even(role.ends.len()), wakes: even(role.wakes.len()), starts: even(role.starts.len()) }
+    }
+
+    /// The next place of a sequence, 0 to 1.
+    fn place(&mut self, sequence: usize, cx: &mut Cx<'_>) -> f64 {
+        let at = self.at.get_or_insert_with(|| std::array::from_fn(|_| cx.rng.random()));
+        at[sequence] = (at[sequence] + STEPS[sequence]).fract();
+        at[sequence]
+    }
+}
+
 /// Deals out events of a rate evenly.
 #[derive(Clone, Copy)]
 struct Even(f64);
@@ -121,9 +162,6 @@ struct Actor {
     slot: Option<u32>,
     /// Turns that are left; unknown before the first.
     turns: Option<u32>,
-    all_turns: u32,
-    ends: Vec<Even>,
-    wakes: Vec<Even>,
     /// Starts that are left, by entry.
     starts: Vec<u32>,
     /// Its number among the copy's, and its open wait.
@@ -149,9 +187,6 @@ impl Actor {
             role,
             slot,
             turns: None,
-            all_turns: 0,
-            ends: Vec::new(),
-            wakes: Vec::new(),
             starts: Vec::new(),
             id,
             waits: None,
@@ -169,12 +204,10 @@ impl Actor {
     fn born(&mut self, cx: &mut Cx<'_>) {
         let stage = Arc::clone(&self.stage);
         let role = &stage.model.roles[self.role];
-        self.all_turns = (role.turns.draw(cx.rng).round() as u32).max(1);
-        self.turns = Some(self.all_turns);
-        // Tasks of a role do not do everything in step.
-        self.ends = role.ends.iter().map(|_| Even(cx.rng.random())).collect();
-        self.wakes = role.wakes.iter().map(|_| Even(cx.rng.random())).collect();
-        self.starts = role.starts.iter().map(|s| Even(cx.rng.random()).take(s.per_life)).collect();
+        let mut open = stage.copies[self.copy].open.lock().expect("nobody panics with it");
+        let deal = &mut open.deals[self.role];
+        self.turns = Some((role.turns.at(deal.place(0, cx)).round() as u32).max(1));
+        self.starts = std::iter::zip(&mut deal.starts, &role.starts).map(|(even, s)| even.take(s.per_life)).collect();
     }
 
     /// A turn's run, cut where it wakes and starts others, and the sleep.
@@ -182,8 +215,15 @@ impl Actor {
         let stage = Arc::clone(&self.stage);
         let (role, links) = (&stage.model.roles[self.role], &stage.links[self.role]);
         let mut events: Vec<Op> = Vec::new();
+        let run = {
+            let mut open = stage.copies[self.copy].open.lock().expect("nobody panics with it");
+            role.run_us.at(open.deals[self.role].place(1, cx)) * 1e3 / stage.speed
+        };
         for (entry, &who) in links.wakes.iter().enumerate() {
-            let n = self.wakes[entry].take(role.wakes[entry].per_turn);
+            let n = {
+                let mut open = stage.copies[self.copy].open.lock().expect("nobody panics with it");
+                open.deals[self.role].wakes[entry].take(role.wakes[entry].per_turn)
+            };
             events.extend((0..n).map(|_| Op::SemPost(self.object(who as u32), 1)));
         }
         for (entry, &(who, slot)) in links.starts.iter().enumerate() {
@@ -195,7 +235,6 @@ impl Actor {
                 events.push(Op::Spawn(Box::new(Actor::spec(&stage, self.copy, who, slot))));
             }
         }
-        let run = role.run_us.draw(cx.rng) * 1e3 / stage.speed;
         let piece = (run / (events.len() + 1) as f64) as Nanos;
         self.due.clear();
         if left > 1 {
@@ -212,18 +251,23 @@ impl Actor {
         let stage = Arc::clone(&self.stage);
         let role = &stage.model.roles[self.role];
         // The end that is most behind its share.
-        for (even, end) in std::iter::zip(&mut self.ends, &role.ends) {
-            even.0 += end.share;
-        }
-        let most = (0..self.ends.len()).max_by(|&a, &b| self.ends[a].0.total_cmp(&self.ends[b].0));
-        let Some(entry) = most else { return };
-        self.ends[entry].0 -= 1.0;
+        let (entry, place) = {
+            let mut open = stage.copies[self.copy].open.lock().expect("nobody panics with it");
+            let deal = &mut open.deals[self.role];
+            for (even, end) in std::iter::zip(&mut deal.ends, &role.ends) {
+                even.0 += end.share;
+            }
+            let most = (0..deal.ends.len()).max_by(|&a, &b| deal.ends[a].0.total_cmp(&deal.ends[b].0));
+            let Some(entry) = most else { return };
+            deal.ends[entry].0 -= 1.0;
+            (entry, deal.place(2, cx))
+        };
         match stage.links[self.role].ends[entry] {
             Some(_) => {
                 self.waits = Some(entry);
                 self.due.push(Op::SemWait(self.object(self.role as u32)));
             }
-            None => self.due.push(Op::Sleep((role.ends[entry].us.draw(cx.rng) * 1e3) as Nanos)),
+            None => self.due.push(Op::Sleep((role.ends[entry].us.at(place) * 1e3) as Nanos)),
         }
     }
 }
@@ -236,7 +280,7 @@ impl Program for Actor {
         if let Some(op) = self.due.pop() {
             // Its wait begins: the only operation on its own role's semaphore.
             if let (Op::SemWait(_), Some(entry), true) = (&op, self.waits, self.due.is_empty()) {
-                let give_up = (stage.model.roles[self.role].ends[entry].us.max() * 1e3) as u64;
+                let give_up = (give_up_us(&stage.model.roles[self.role].ends[entry]) * 1e3) as u64;
                 open().waits[self.role].push((cx.now + give_up.max(1_000_000), self.id));
             }
             return op;
@@ -271,7 +315,7 @@ impl Program for Actor {
     }
 }
 
-/// Wakes those that have waited longer than anybody did in the recording.
+/// Wakes those that have waited so long that it is given up.
 struct Keeper {
     stage: Arc<Stage>,
     copy: usize,

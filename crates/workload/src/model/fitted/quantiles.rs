@@ -1,6 +1,5 @@
 //! Distributions as a few quantiles: short enough to edit.
 
-use rand::{Rng, RngExt};
 use serde::{Deserialize, Serialize};
 
 /// The shares at which quantiles are kept, in per cent.
@@ -39,7 +38,7 @@ impl Quantiles {
         self.0.last().copied().unwrap_or(0.0)
     }
 
-    /// The mean of what [`Quantiles::draw`] draws.
+    /// The mean over all places.
     pub fn mean(&self) -> f64 {
         match self.0[..] {
             [only] => only,
@@ -55,12 +54,12 @@ impl Quantiles {
             .then_some("one value, or nine that do not fall: those at 0, 10, 25, 50, 75, 90, 95, 99 and 100 %")
     }
 
-    /// A value; between the quantiles it is as likely everywhere.
-    pub fn draw(&self, rng: &mut impl Rng) -> f64 {
+    /// The value at a place, 0 to 1; straight lines between the quantiles.
+    pub fn at(&self, place: f64) -> f64 {
         if self.0.len() < AT.len() {
             return self.max();
         }
-        let at = rng.random::<f64>() * 100.0;
+        let at = place.clamp(0.0, 1.0) * 100.0;
         let i = AT.iter().skip(1).take(AT.len() - 2).filter(|&&edge| edge <= at).count();
         self.0[i] + (at - AT[i]) / (AT[i + 1] - AT[i]) * (self.0[i + 1] - self.0[i])
     }
