@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import contend as package
 import polars as pl
 import pytest
 from conftest import ROOT, Contend
-
-import contend as package
 
 MAKE = ROOT / "recordings" / "make-a.rec"
 PGBENCH = ROOT / "recordings" / "pgbench-a.rec"
@@ -185,4 +184,3 @@ def test_the_command_line(contend: Contend, tmp_path: Path) -> None:
     done = contend("validate", ROOT / "scenarios" / "hackbench-88.toml")
     assert done.returncode == 2
     assert "a recording" in done.stderr
-

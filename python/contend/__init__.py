@@ -8,12 +8,12 @@ Examples:
     >>> result["ledger"].columns
     ['account', 'ns', 'share']
 
-`run` simulates a scenario and returns a `Result`; `load` reads a stored one. `compare` says how results differ and how
-sure that is, `sweep` runs grids and samples of scenarios. `model` turns a recording into a
-workload to edit and share, `validate` says how true its replay is. `probe` measures the machine at hand. `reproduce` simulates a
-published study and compares, `fit` derives its fitted parameters again. Simulations hold no GIL: run them in threads,
-side by side. Whatever is refused raises `ContendError`; what happens inside a simulation (a deadlock, a stall, a policy
-that errs) is no exception but the result's `outcome`.
+`run` simulates a scenario and returns a `Result`; `load` reads a stored one. `compare` says how results differ and
+how sure that is, `sweep` runs grids and samples of scenarios. `model` turns a recording into a workload to edit and
+share, `validate` says how true its replay is. `probe` measures the machine at hand. `reproduce` simulates a published
+study and compares, `fit` derives its fitted parameters again. Simulations hold no GIL: run them in threads, side by
+side. Whatever is refused raises `ContendError`; what happens inside a simulation (a deadlock, a stall, a policy that
+errs) is no exception but the result's `outcome`.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -25,8 +25,8 @@ def model(
     """Turn a recording into a model, and say what it holds.
 
     recording: a directory of `contend record`, a trace of any format of docs/traces.md, or an exact model.
-    out: the model's file. `.toml` is the fitted form (roles with distributions, to edit), `.arrow` the exact one (a row a step), `.json` the
-    roles' CPU profiles as a file of rt-app. command, all: whose tasks, as in docs/recordings.md.
+    out: the model's file. `.toml` is the fitted form (roles with distributions, to edit), `.arrow` the exact one (a row
+    a step), `.json` the roles' CPU profiles as a file of rt-app. command, all: whose tasks, as in docs/recordings.md.
 
     Raises ScenarioInvalid if there is nothing to make a model of, ContendError if `out` cannot be written.
     """

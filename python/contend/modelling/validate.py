@@ -72,8 +72,8 @@ def validate(
 ) -> dict[str, Any]:
     """Replay a recording where it was made, and compare what both sides' scheduler events say.
 
-    The machine and the policy are the recording's own unless others are given. All that ran is replayed, the system's tasks
-    too, and the command's tasks are compared. `compared` has each measure over all of them, `tasks` by name.
+    The machine and the policy are the recording's own unless others are given. All that ran is replayed, the system's
+    tasks too, and the command's tasks are compared. `compared` has each measure over all of them, `tasks` by name.
 
     Raises ScenarioInvalid if it is no recording, KeyboardInterrupt on Ctrl-C.
     """
