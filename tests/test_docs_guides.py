@@ -17,7 +17,7 @@ import pytest
 from conftest import ROOT
 
 pytestmark = pytest.mark.slow
-GUIDES = ["first-run", "choose-a-lock", "choose-a-xen-scheduler", "calibrate-a-machine"]
+GUIDES = ["first-run", "own-workload", "choose-a-lock", "choose-a-xen-scheduler", "calibrate-a-machine"]
 BLOCK = re.compile(r"^```(?P<kind>toml|console)\n(?P<text>.*?)^```", re.MULTILINE | re.DOTALL)
 NAME = re.compile(r"`([\w-]+\.toml)`")
 
