@@ -242,6 +242,11 @@ fn other_files_are_refused_with_what_to_do() {
     assert!(text.contains("perf script --ns -i dir/it > dir/it.txt"), "{text}");
     let text = refused(b"\n# hello\nnot a trace at all\n");
     assert!(text.starts_with("dir/it:3: found \"not a trace at all\"; expected a line of"), "{text}");
+    // What begins as a Perfetto trace does, with an empty line.
+    for other in [&b"\n\n\x01\x02hello"[..], b"\n\x05\x07hello, hello"] {
+        let text = refused(other);
+        assert!(text.starts_with("dir/it:"), "{text}");
+    }
     let text = refused(b"");
     assert!(text.contains("dir/it:1: found \"an empty file\""), "{text}");
     let text = refused(

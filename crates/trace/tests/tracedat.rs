@@ -320,6 +320,24 @@ fn times_of_counted_cycles_become_ns() {
     }
 }
 
+/// A buffer of an instance, whose place an option says, behind the first; and that place beyond the end of the file.
+#[test]
+fn buffers_of_instances_are_read_as_far_as_they_are_there() {
+    let page = |ts| PC.page(ts, None, &[PC.record(0, &waking(PC, 0, 7, 1))]);
+    let at = 1u64 << 16;
+    let option = [PC.word(at, 8), b"instance\0".to_vec()].concat();
+    let mut file = PC.file(&formats(), &[(3, &option)], "", &[page(10)]);
+    let (events, report) = read(file.clone());
+    assert_eq!((events.len(), report.truncated), (1, true), "{report}");
+    file.resize(at as usize, 0);
+    file.extend(b"flyrecord\0");
+    file.extend([PC.word(2 * at, 8), PC.word(4096, 8)].concat());
+    file.resize(2 * at as usize, 0);
+    file.extend(page(5));
+    let (events, report) = read(file);
+    assert_eq!((events.iter().map(|e| e.ts).collect::<Vec<_>>(), report.truncated), (vec![5, 10], false));
+}
+
 #[test]
 fn a_header_that_ends_or_makes_no_sense_is_an_error() {
     let whole = PC.file(&formats(), &[], "", &[]);

@@ -34,15 +34,24 @@ pub(crate) fn is_perfetto(head: &[u8]) -> bool {
     let whole = packet.len() as u64 == len;
     let mut fields = Fields(packet);
     loop {
+        let mut here = fields;
         match fields.next() {
-            Ok(Some((field, _))) if field > 5000 => return false,
+            Ok(Some((field, _))) if field > FIELD_MAX => return false,
             Ok(Some(_)) => {}
             Ok(None) => return len > 0 && rest.first().is_none_or(|tag| *tag == 0x0a),
-            // Cut by the end of what we see.
-            Err(Damaged) => return !whole && fields.0.len() < packet.len(),
+            // Cut by the end of what we see, if it is a field at all.
+            Err(Damaged) => {
+                let field = here.varint();
+                let sensible =
+                    |tag: u64| matches!(tag & 7, 0 | 1 | 2 | 5) && (1..=FIELD_MAX.into()).contains(&(tag >> 3));
+                return !whole && field.map_or(here.0.len() < 10, sensible);
+            }
         }
     }
 }
+
+/// Packets have no fields of higher numbers.
+const FIELD_MAX: u32 = 5000;
 
 /// Events of a Perfetto trace.
 pub(crate) struct Source {

@@ -51,6 +51,8 @@ pub(super) struct Head {
     pub cmdlines: Vec<u8>,
     pub pages: Vec<Pages>,
     pub packing: Packing,
+    /// A buffer's table is not there.
+    pub truncated: bool,
     pub clock: Option<String>,
     pub cpus: Option<u32>,
     /// Added to every time.
@@ -90,6 +92,7 @@ impl Head {
             cmdlines: Vec::new(),
             pages: Vec::new(),
             packing: Packing::None,
+            truncated: false,
             clock: None,
             cpus: None,
             offset_ns: 0,
@@ -142,8 +145,12 @@ impl Head {
         self.table(file, &mark, cpus, page)?;
         for at in buffers {
             file.seek(at)?;
-            let mark = file.bytes(10, 10)?;
-            self.table(file, &mark, cpus, page)?;
+            match file.bytes(10, 10) {
+                Ok(mark) => self.table(file, &mark, cpus, page)?,
+                // The buffers of instances stand behind the first, which may be all that is left.
+                Err(e) if e.kind() == ErrorKind::UnexpectedEof => self.truncated = true,
+                Err(e) => return Err(e.into()),
+            }
         }
         Ok(())
     }

@@ -119,6 +119,7 @@ impl Source {
         let mut file = buffered.into_inner();
         tally.cpus_declared = head.cpus;
         tally.clock.clone_from(&head.clock);
+        tally.truncated = head.truncated;
         let clock = head.clock.as_deref().unwrap_or("local");
         let cycles = matches!(clock, "x86-tsc" | "ppc-tb" | "tsc2nsec");
         if matches!(clock, "counter" | "uptime") || (cycles && head.tsc.is_none()) {
