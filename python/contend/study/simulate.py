@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from queue import Empty, SimpleQueue
 
 from contend._core import ContendError
 from contend.run import run as simulate_one
@@ -83,18 +84,26 @@ def simulate(runs: Mapping[Run, set[str]], progress: Progress | None = None) -> 
     stop = threading.Event()
     with ThreadPoolExecutor(max_workers=cores()) as pool:
         futures = {pool.submit(_measure, run, reads, stop): run for run, reads in runs.items()}
-        waiting = set(futures)
+        # Not futures.wait(): Ctrl-C within it may leave a future's lock held, and its thread waits for ever.
+        ended: SimpleQueue[Future[Measured]] = SimpleQueue()
+        for future in futures:
+            future.add_done_callback(ended.put)
+        done = 0
         try:
-            while waiting:
-                done, waiting = wait(waiting, timeout=0.2, return_when=FIRST_COMPLETED)
-                for future in done:
+            while done < len(futures):
+                try:
+                    future = ended.get(timeout=0.2)
+                except Empty:
+                    pass
+                else:
+                    done += 1
                     error = future.exception()
                     if isinstance(error, ContendError):
                         raise StudyInvalid(f"{error}\n  in: {futures[future].command}") from error
                     if error is not None:
                         raise error
                 if progress:
-                    progress(len(futures) - len(waiting), len(futures))
+                    progress(done, len(futures))
         except BaseException:
             stop.set()
             pool.shutdown(wait=True, cancel_futures=True)
