@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from queue import Empty, SimpleQueue
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -22,6 +23,16 @@ class Stopped(Exception):
 def cores() -> int:
     """CPUs that this process may use."""
     return len(os.sched_getaffinity(0))
+
+
+def _taken(ended: SimpleQueue[T]) -> Iterator[T]:
+    """What has come, after a wait for the first; nothing if none comes for a while."""
+    try:
+        yield ended.get(timeout=LOOK_S)
+        while True:
+            yield ended.get_nowait()
+    except Empty:
+        return
 
 
 class Pool(Generic[T, R]):
@@ -54,6 +65,8 @@ class Pool(Generic[T, R]):
         """
         todo = iter(items)
         running: dict[Future[R], T] = {}
+        # Not futures.wait(): Ctrl-C within it may leave a future's lock held, and its thread waits for ever.
+        ended: SimpleQueue[Future[R]] = SimpleQueue()
         more = True
         try:
             while more or running:
@@ -63,10 +76,11 @@ class Pool(Generic[T, R]):
                     except StopIteration:
                         more = False
                         break
-                    running[self._pool.submit(self._one, item)] = item
+                    future = self._pool.submit(self._one, item)
+                    running[future] = item
+                    future.add_done_callback(ended.put)
                 if running:
-                    ended, _ = wait(running, timeout=LOOK_S, return_when=FIRST_COMPLETED)
-                    for future in ended:
+                    for future in _taken(ended):
                         done(running.pop(future), future)
                 tick()
         except BaseException:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
-from queue import Empty, SimpleQueue
 
 from contend._core import ContendError
+from contend.parallel import Pool
 from contend.run import run as simulate_one
 from contend.study.model import Metric, Workload, host_policy
 from contend.study.plan import Run
@@ -45,22 +43,7 @@ def value_of(w: Workload, metric: Metric, m: Measured, x: float) -> float | None
     return None if w.share < 1 and m.sliced else metric.value(m.values[metric.expression(x)], x)
 
 
-class _Stopped(Exception):
-    """Another run failed, or Ctrl-C was pressed."""
-
-
-def cores() -> int:
-    """CPUs that this process may use."""
-    return len(os.sched_getaffinity(0))
-
-
-def _measure(run: Run, expressions: set[str], stop: threading.Event) -> Measured:
-    def look(*_: object) -> None:
-        if stop.is_set():
-            raise _Stopped
-
-    if stop.is_set():
-        raise _Stopped
+def _measure(run: Run, expressions: set[str], look: Callable[..., object]) -> Measured:
     result = simulate_one(
         run.scenario,
         machine=run.machine,
@@ -81,31 +64,18 @@ def simulate(runs: Mapping[Run, set[str]], progress: Progress | None = None) -> 
 
     Ctrl-C stops all of them (KeyboardInterrupt); so does a run that is refused (ContendError).
     """
-    stop = threading.Event()
-    with ThreadPoolExecutor(max_workers=cores()) as pool:
-        futures = {pool.submit(_measure, run, reads, stop): run for run, reads in runs.items()}
-        # Not futures.wait(): Ctrl-C within it may leave a future's lock held, and its thread waits for ever.
-        ended: SimpleQueue[Future[Measured]] = SimpleQueue()
-        for future in futures:
-            future.add_done_callback(ended.put)
-        done = 0
+    measured: dict[Run, Measured] = {}
+
+    def done(run: Run, future: Future[Measured]) -> None:
         try:
-            while done < len(futures):
-                try:
-                    future = ended.get(timeout=0.2)
-                except Empty:
-                    pass
-                else:
-                    done += 1
-                    error = future.exception()
-                    if isinstance(error, ContendError):
-                        raise StudyInvalid(f"{error}\n  in: {futures[future].command}") from error
-                    if error is not None:
-                        raise error
-                if progress:
-                    progress(done, len(futures))
-        except BaseException:
-            stop.set()
-            pool.shutdown(wait=True, cancel_futures=True)
-            raise
-        return {run: future.result() for future, run in futures.items()}
+            measured[run] = future.result()
+        except ContendError as e:
+            raise StudyInvalid(f"{e}\n  in: {run.command}") from e
+
+    def tick() -> None:
+        if progress:
+            progress(len(measured), len(runs))
+
+    pool: Pool[Run, Measured] = Pool(lambda run, look: _measure(run, runs[run], look))
+    pool.each(runs, done, tick)
+    return {run: measured[run] for run in runs}
