@@ -93,6 +93,28 @@ impl Asked {
     }
 }
 
+/// What a simulation asks now and then whether to go on: reports progress, and looks for Ctrl-C. What Python raises is left in
+/// `stopped`.
+fn looking<'a>(
+    progress: Option<&'a Py<PyAny>>,
+    stopped: &'a mut Option<PyErr>,
+) -> impl FnMut(Status) -> bool + Send + 'a {
+    let mut looked = Instant::now();
+    move |status: Status| {
+        if looked.elapsed() < LOOK {
+            return true;
+        }
+        let answer = Python::attach(|py| {
+            py.check_signals()?;
+            let Some(f) = progress else { return Ok(()) };
+            f.call1(py, (status.now, status.horizon, status.alive, status.dispatches)).map(drop)
+        });
+        looked = Instant::now();
+        *stopped = answer.err();
+        stopped.is_none()
+    }
+}
+
 /// Run a scenario: a file (`path`) or a JSON object (`json`), with overrides.
 #[pyfunction]
 #[pyo3(signature = (*, path=None, json=None, machine=None, policy=None, set=vec![], seed=None, horizon_s=None,
@@ -114,30 +136,13 @@ fn run(
 ) -> PyResult<Output> {
     let asked = Asked { path, json, machine, policy, set, seed, horizon_s, warmup_s };
     let mut stopped = None;
-    let mut looked = Instant::now();
-    let mut look = |status: Status| {
-        if looked.elapsed() < LOOK {
-            return true;
-        }
-        let answer = Python::attach(|py| {
-            py.check_signals()?;
-            let Some(f) = &progress else { return Ok(()) };
-            f.call1(py, (status.now, status.horizon, status.alive, status.dispatches)).map(drop)
-        });
-        looked = Instant::now();
-        match answer {
-            Ok(()) => true,
-            Err(e) => {
-                stopped = Some(e);
-                false
-            }
-        }
-    };
+    let mut look = looking(progress.as_ref(), &mut stopped);
     let result = py.detach(|| {
         let plan = asked.plan()?;
         out.as_deref().map_or(Ok(()), contend::result::check_target)?;
         contend::run(&plan, RunOptions { trace: trace.as_deref(), progress: Some(&mut look) })
     });
+    drop(look);
     if let Some(e) = stopped {
         return Err(e);
     }

@@ -1,13 +1,12 @@
 //! Recordings as models, and recordings against their replays.
 
 use std::path::PathBuf;
-use std::time::Instant;
 
-use contend::{RunError, Status};
+use contend::RunError;
 use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::prelude::*;
 
-use super::{Asked, LOOK, run_error};
+use super::{Asked, looking, run_error};
 
 /// What a recording or a model holds, as one JSON object; written to `out` as a model, if that is given.
 #[pyfunction]
@@ -32,24 +31,12 @@ pub fn validate(
 ) -> PyResult<String> {
     let asked = Asked { path: Some(path), json: None, machine, policy, set, seed, horizon_s: None, warmup_s: None };
     let mut stopped = None;
-    let mut looked = Instant::now();
-    let mut look = |status: Status| {
-        if looked.elapsed() < LOOK {
-            return true;
-        }
-        looked = Instant::now();
-        let answer = Python::attach(|py| {
-            py.check_signals()?;
-            let Some(f) = &progress else { return Ok(()) };
-            f.call1(py, (status.now, status.horizon, status.alive, status.dispatches)).map(drop)
-        });
-        stopped = answer.err();
-        stopped.is_none()
-    };
+    let mut look = looking(progress.as_ref(), &mut stopped);
     let result = py.detach(|| {
         let plan = asked.plan().map_err(RunError::from)?;
         contend::validate::validate(&plan, &mut look)
     });
+    drop(look);
     if let Some(e) = stopped {
         return Err(e);
     }

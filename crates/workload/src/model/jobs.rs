@@ -8,7 +8,7 @@
 //! * after an end when slots had been free already, waited for something that the recording does not name: for the job
 //!   that ended, or, if none was left running, for **all** before it.
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::exact::Exact;
 use super::step::{What, Why};
@@ -184,7 +184,7 @@ pub(super) struct JobPlan {
     /// none is started later.
     end_waits: FxHashMap<usize, (u32, Option<u32>)>,
     /// Steps that are the last post of a job to its dispatcher.
-    end_posts: FxHashMap<usize, ()>,
+    end_posts: FxHashSet<usize>,
 }
 
 impl JobPlan {
@@ -195,7 +195,7 @@ impl JobPlan {
             by_task: FxHashMap::default(),
             by_dispatcher: FxHashMap::default(),
             end_waits: FxHashMap::default(),
-            end_posts: FxHashMap::default(),
+            end_posts: FxHashSet::default(),
         };
         for (d, dispatcher) in jobs.dispatchers.iter().enumerate() {
             plan.add(model, d as u32, dispatcher);
@@ -242,7 +242,7 @@ impl JobPlan {
             if !lives_on {
                 let all = (wait > last_start).then_some(dispatcher.jobs.len() as u32);
                 self.end_waits.insert(wait, (d, all));
-                self.end_posts.insert(end, ());
+                self.end_posts.insert(end);
             }
         }
     }
@@ -268,6 +268,6 @@ impl JobPlan {
 
     /// Whether this step is the post that a job's end makes.
     pub fn end_post(&self, at: usize) -> bool {
-        self.end_posts.contains_key(&at)
+        self.end_posts.contains(&at)
     }
 }

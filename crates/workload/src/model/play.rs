@@ -311,7 +311,7 @@ impl Player {
             What::Run(ns) if speed == 1.0 => Op::Run(ns as Nanos),
             What::Run(ns) => Op::Run((ns as f64 / speed) as Nanos),
             What::Sleep(..) | What::Post(_) if self.tape.pairs.dropped.contains(&at) => return None,
-            What::Sleep(_, Why::Task) if self.spare > 0 && self.tape.plan.is_none() => {
+            What::Sleep(_, Why::Task) if self.spare > 0 => {
                 self.spare -= 1;
                 self.begins(at);
                 return None;
