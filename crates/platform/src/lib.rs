@@ -373,7 +373,7 @@ pub enum SchedEvent {
 
 /// What a scheduler needs of a CPU besides shared memory.
 ///
-/// Kernel code runs with interrupts off on the CPU's own stack; interrupts are taken where user code runs
+/// Kernel code runs with interrupts off on a stack of its CPU; interrupts are taken where user code runs
 /// ([`SchedPlatform::run_user`]), in [`SchedPlatform::idle`] and wherever the kernel asks
 /// [`SchedPlatform::interrupt_pending`].
 pub trait SchedPlatform: Platform {

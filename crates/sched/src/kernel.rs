@@ -76,6 +76,15 @@ pub struct Llc<P: contend_platform::Platform> {
     pub nr_idle_scan: P::Word,
 }
 
+/// Where a CPU is between two visits to the kernel. Nothing of the kernel is on its stack meanwhile.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Outside {
+    /// It waits, in [`SchedPlatform::idle`].
+    Idle,
+    /// In user code of this task ([`SchedPlatform::run_user`]).
+    User(TaskId),
+}
+
 /// Why `schedule` is called.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Why {
@@ -317,67 +326,91 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
 
     /// What a CPU does, until [`Syscalls::stopped`].
     pub fn cpu_loop<S: Syscalls<P, L>>(&self, p: &P, sys: &S) {
-        let mut curr: Option<TaskId> = None;
-        self.idle_entered(p);
+        let mut outside = self.cpu_up(p);
         while !sys.stopped(p) {
-            let mut moving = None;
-            let why = match curr {
-                None => {
-                    self.idle(p, sys);
-                    Some(Why::Idle)
+            outside = match outside {
+                Outside::Idle => {
+                    p.idle(&self.rq(p.cpu()).resched);
+                    self.idle_ended(p, sys)
                 }
-                Some(task) => match p.run_user(task) {
-                    Trap::Interrupt => {
-                        self.interrupts(p, sys);
-                        None
-                    }
-                    Trap::Syscall => match sys.syscall(self, p, task) {
-                        SyscallEnd::Continue => None,
-                        SyscallEnd::Block => Some(Why::Block),
-                        SyscallEnd::Migrate => {
-                            self.announce_sleep(p, task, state::UNINTERRUPTIBLE);
-                            moving = Some(task);
-                            Some(Why::Block)
-                        }
-                        SyscallEnd::Yield => Some(Why::Yield),
-                        SyscallEnd::Exit => Some(Why::Exit),
-                    },
-                },
+                Outside::User(task) => {
+                    let trap = p.run_user(task);
+                    self.trapped(p, sys, task, trap)
+                }
             };
-            let why = match why {
-                Some(why) => why,
-                None if p.load(&self.rq(p.cpu()).resched, Relaxed) & NEED_RESCHED != 0 => Why::Preempt,
-                None => continue,
-            };
-            curr = self.schedule(p, why);
-            if let Some(task) = moving {
-                // What the stopper thread does in Linux: place the task where it may run.
-                self.try_to_wake_up(p, task, state::UNINTERRUPTIBLE, 0);
+        }
+    }
+
+    /// The calling CPU comes up, idle.
+    pub fn cpu_up(&self, p: &P) -> Outside {
+        self.idle_entered(p);
+        self.leave(p, None)
+    }
+
+    /// The task that the calling CPU ran has entered the kernel: what there is to do, until the CPU leaves it again.
+    pub fn trapped<S: Syscalls<P, L>>(&self, p: &P, sys: &S, task: TaskId, trap: Trap) -> Outside {
+        let mut moving = None;
+        let why = match trap {
+            Trap::Interrupt => {
+                self.interrupts(p, sys);
+                None
+            }
+            Trap::Syscall => match sys.syscall(self, p, task) {
+                SyscallEnd::Continue => None,
+                SyscallEnd::Block => Some(Why::Block),
+                SyscallEnd::Migrate => {
+                    self.announce_sleep(p, task, state::UNINTERRUPTIBLE);
+                    moving = Some(task);
+                    Some(Why::Block)
+                }
+                SyscallEnd::Yield => Some(Why::Yield),
+                SyscallEnd::Exit => Some(Why::Exit),
+            },
+        };
+        let why = match why {
+            Some(why) => why,
+            None if p.load(&self.rq(p.cpu()).resched, Relaxed) & NEED_RESCHED != 0 => Why::Preempt,
+            None => return Outside::User(task),
+        };
+        let next = self.schedule(p, why);
+        if let Some(task) = moving {
+            // What the stopper thread does in Linux: place the task where it may run.
+            self.try_to_wake_up(p, task, state::UNINTERRUPTIBLE, 0);
+        }
+        self.leave(p, next)
+    }
+
+    /// The calling CPU was idle, and no longer waits: as [`Kernel::trapped`].
+    pub fn idle_ended<S: Syscalls<P, L>>(&self, p: &P, sys: &S) -> Outside {
+        let rq = self.rq(p.cpu());
+        let polls = self.idle_polls(p);
+        if polls {
+            p.fetch_and(&rq.resched, !POLLING, AcqRel);
+        }
+        self.interrupts(p, sys);
+        // A poller was told by its flag, not by an interrupt, that wake-ups are queued.
+        if polls && !rq.wake_list.is_empty(p) {
+            self.drain_wake_list(p);
+        }
+        let next = if p.load(&rq.resched, Acquire) & NEED_RESCHED != 0 { self.schedule(p, Why::Idle) } else { None };
+        self.leave(p, next)
+    }
+
+    /// The calling CPU is about to leave the kernel, for `next` or to idle.
+    fn leave(&self, p: &P, next: Option<TaskId>) -> Outside {
+        match next {
+            Some(task) => Outside::User(task),
+            None => {
+                if self.idle_polls(p) {
+                    p.fetch_or(&self.rq(p.cpu()).resched, POLLING, AcqRel);
+                }
+                Outside::Idle
             }
         }
     }
 
-    /// The idle loop: returns when there is a reason to call schedule().
-    fn idle<S: Syscalls<P, L>>(&self, p: &P, sys: &S) {
-        let rq = self.rq(p.cpu());
-        let polls = self.features.idle_polling && p.idle_polls();
-        loop {
-            if polls {
-                p.fetch_or(&rq.resched, POLLING, AcqRel);
-            }
-            p.idle(&rq.resched);
-            if polls {
-                p.fetch_and(&rq.resched, !POLLING, AcqRel);
-            }
-            self.interrupts(p, sys);
-            // A poller was told by its flag, not by an interrupt, that wake-ups are queued.
-            if polls && !rq.wake_list.is_empty(p) {
-                self.drain_wake_list(p);
-            }
-            if p.load(&rq.resched, Acquire) & NEED_RESCHED != 0 || sys.stopped(p) {
-                return;
-            }
-        }
+    fn idle_polls(&self, p: &P) -> bool {
+        self.features.idle_polling && p.idle_polls()
     }
 
     /// Serve pending interrupts.

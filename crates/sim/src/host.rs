@@ -16,10 +16,11 @@ use contend_machine::Machine;
 use contend_platform::{Account, CpuId, NEVER, Nanos, TaskId, Time};
 use contend_sched::domains::Level;
 use contend_sched::features::{Features, PolicyKind};
-use contend_sched::kernel::Kernel;
+use contend_sched::kernel::{Kernel, Outside};
 use contend_sched::policy::{Policy, cfs::Cfs, eevdf::Eevdf, fifo::Fifo};
 use contend_sched::rq::{BalanceStats, RqStats};
 use contend_sched::rq_lock::LockStats;
+use std::cell::Cell;
 use std::rc::Rc;
 
 pub use crate::trace::{EventSink, Who};
@@ -332,15 +333,23 @@ impl<L: Policy> Host<L> {
             let locks = lock_reports(&kernel, &os).map(|(lock, number)| (number, lock.name));
             trace.introduce(&os, locks.collect(), &guests);
         }
-        let stacks = engine.boot(|_| {
+        let visit = {
             let (sim, kernel, os) = (sim.clone(), Rc::clone(&kernel), Rc::clone(&os));
+            let places: Vec<Cell<Option<Outside>>> = vec![Cell::new(None); cpus];
             move |cpu: CpuId| {
-                if cpu == CpuId(0) {
-                    os.start(&kernel, &sim);
-                }
-                kernel.cpu_loop(&sim, &*os);
+                let place = &places[cpu.index()];
+                let outside = place.get().unwrap_or_else(|| {
+                    if cpu == CpuId(0) {
+                        os.start(&kernel, &sim);
+                    }
+                    kernel.cpu_up(&sim)
+                });
+                let idle_ended = || kernel.idle_ended(&sim, &*os);
+                let trapped = |task, trap| kernel.trapped(&sim, &*os, task, trap);
+                place.set(Some(sim.visit(outside, &kernel.rq(cpu).resched, idle_ended, trapped)));
             }
-        })?;
+        };
+        let stacks = engine.boot_visits(visit)?;
         Ok(Host { engine, kernel, os, stacks, trace, horizon, limits, guests, sim })
     }
 

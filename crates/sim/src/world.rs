@@ -12,10 +12,11 @@ use contend_platform::{
     Account, CpuId, Interrupts, Ipi, Line, NEVER, Nanos, Ordering, Platform, SchedEvent, SchedPlatform, TaskId, Time,
     Trap, Work,
 };
-use contend_sched::kernel::{Kernel, SyscallEnd};
+use contend_sched::kernel::{Kernel, Outside, SyscallEnd};
 use contend_sched::policy::Policy;
 use std::cell::{Cell, UnsafeCell};
 use std::rc::Rc;
+use std::task::Poll;
 
 /// The handle on a simulated machine. One value serves all CPUs of a run: who executes is the engine's to know.
 #[derive(Clone)]
@@ -138,6 +139,12 @@ impl World for Sim {
 
 pub use crate::trace::TraceHook;
 
+/// What ended a stretch of user code: was all done?
+#[inline]
+fn trap(done: bool) -> Trap {
+    if done { Trap::Syscall } else { Trap::Interrupt }
+}
+
 impl Sim {
     /// A handle on `engine`.
     pub fn new(engine: Rc<Engine>, trace: Option<Rc<dyn TraceHook>>) -> Self {
@@ -159,6 +166,35 @@ impl Sim {
     /// The engine behind it.
     pub fn engine(&self) -> &Rc<Engine> {
         &self.engine
+    }
+
+    /// One visit of the running CPU ([`Engine::boot_visits`]), which is `outside` of its kernel: drive it in, through and out, until
+    /// it is outside for a while. `word` is what it watches while idle, `idle_ended` and `trapped` are its kernel.
+    #[inline]
+    pub fn visit(
+        &self,
+        mut outside: Outside,
+        word: &SimWord,
+        idle_ended: impl Fn() -> Outside,
+        trapped: impl Fn(TaskId, Trap) -> Outside,
+    ) -> Outside {
+        loop {
+            outside = match outside {
+                Outside::Idle => match self.poll_idle(word) {
+                    Poll::Ready(()) => idle_ended(),
+                    Poll::Pending => return outside,
+                },
+                Outside::User(task) => match self.engine.poll_user(task) {
+                    Poll::Ready(done) => trapped(task, trap(done)),
+                    Poll::Pending => return outside,
+                },
+            }
+        }
+    }
+
+    fn poll_idle(&self, word: &SimWord) -> Poll<()> {
+        let line = self.idle_polls().then_some(word.line);
+        self.engine.poll_idle(line, || word.value.get() & 1 != 0)
     }
 
     #[inline]
@@ -392,7 +428,7 @@ impl SchedPlatform for Sim {
     }
     #[inline]
     fn run_user(&self, task: TaskId) -> Trap {
-        if self.engine.run_user(task) { Trap::Syscall } else { Trap::Interrupt }
+        trap(self.engine.run_user(task))
     }
     fn idle(&self, poll: &SimWord) {
         let line = self.idle_polls().then_some(poll.line);

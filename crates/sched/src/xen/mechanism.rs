@@ -12,7 +12,7 @@ use super::perf::Perf;
 use super::pool_lock::PoolLock;
 use super::units::{Book, UnitSlot, VcpuAffinity, pause};
 use crate::features::SpinlockKind;
-use crate::kernel::policy_error;
+use crate::kernel::{Outside, policy_error};
 use crate::rq_lock::{KernelLock, LockFactory, LockStats};
 use contend_machine::Topology;
 use contend_platform::Ordering::{AcqRel, Acquire, Relaxed};
@@ -298,25 +298,57 @@ impl<P: SchedPlatform, L: XenPolicy> Xen<P, L> {
 
     // ---- a pCPU's life -----------------------------------------------------------------------------------------------
 
-    /// What a pCPU does, for ever.
-    pub fn cpu_loop<H: Hypercalls<P, L>>(&self, p: &P, sys: &H) -> ! {
-        let cpu = p.cpu();
-        let pcpu = &self.pcpus[cpu.index()];
+    /// The calling pCPU comes up.
+    pub fn cpu_up<H: Hypercalls<P, L>>(&self, p: &P, sys: &H) -> Outside {
         p.stop_tick(true);
         self.boot_cpu(p);
-        if cpu == CpuId(0) {
+        if p.cpu() == CpuId(0) {
             sys.start(self, p);
         }
-        loop {
-            match pcpu.curr.get() {
-                None => self.idle(p, sys, pcpu),
-                Some(unit) => match p.run_user(unit) {
-                    Trap::Interrupt => self.interrupts(p, sys),
-                    Trap::Syscall => sys.exit(self, p, unit),
-                },
-            }
-            if p.load(&pcpu.softirq, Relaxed) & SCHEDULE != 0 {
-                self.schedule(p);
+        self.leave(p)
+    }
+
+    /// The vCPU that the calling pCPU ran has entered the hypervisor: what there is to do, until the pCPU leaves it again.
+    pub fn trapped<H: Hypercalls<P, L>>(&self, p: &P, sys: &H, unit: UnitId, trap: Trap) -> Outside {
+        match trap {
+            Trap::Interrupt => self.interrupts(p, sys),
+            Trap::Syscall => sys.exit(self, p, unit),
+        }
+        self.softirq(p)
+    }
+
+    /// The calling pCPU was idle, and there may be a softirq: as [`Xen::trapped`].
+    pub fn idle_ended<H: Hypercalls<P, L>>(&self, p: &P, sys: &H) -> Outside {
+        if p.idle_polls() {
+            p.fetch_and(self.idle_word(p.cpu()), !POLLING, AcqRel);
+        }
+        self.interrupts(p, sys);
+        self.softirq(p)
+    }
+
+    /// The word that an idle pCPU watches.
+    #[inline]
+    pub fn idle_word(&self, cpu: CpuId) -> &P::Word {
+        &self.pcpus[cpu.index()].softirq
+    }
+
+    /// Serve the SCHEDULE softirq if it is raised, and leave the hypervisor.
+    fn softirq(&self, p: &P) -> Outside {
+        if p.load(self.idle_word(p.cpu()), Relaxed) & SCHEDULE != 0 {
+            self.schedule(p);
+        }
+        self.leave(p)
+    }
+
+    /// The calling pCPU is about to leave the hypervisor, for its vCPU or to idle.
+    fn leave(&self, p: &P) -> Outside {
+        match self.pcpus[p.cpu().index()].curr.get() {
+            Some(unit) => Outside::User(unit),
+            None => {
+                if p.idle_polls() {
+                    p.fetch_or(self.idle_word(p.cpu()), POLLING, AcqRel);
+                }
+                Outside::Idle
             }
         }
     }
@@ -327,19 +359,6 @@ impl<P: SchedPlatform, L: XenPolicy> Xen<P, L> {
         self.program_timer(p);
         // A first decision, so that the policy knows the pCPU as idle.
         self.schedule(p);
-    }
-
-    /// The idle vCPU: returns when there may be a softirq.
-    fn idle<H: Hypercalls<P, L>>(&self, p: &P, sys: &H, pcpu: &Pcpu<P>) {
-        let polls = p.idle_polls();
-        if polls {
-            p.fetch_or(&pcpu.softirq, POLLING, AcqRel);
-        }
-        p.idle(&pcpu.softirq);
-        if polls {
-            p.fetch_and(&pcpu.softirq, !POLLING, AcqRel);
-        }
-        self.interrupts(p, sys);
     }
 
     /// Serve pending interrupts.

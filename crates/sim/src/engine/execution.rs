@@ -3,6 +3,15 @@
 use super::{Cpu, Engine, FULL_SPEED, Mode, STACKFUL, TaskWork};
 use crate::queue::{key, key_time};
 use contend_platform::{Account, CpuId, NEVER, Nanos, TaskId, Time, Work};
+use std::task::Poll;
+
+/// What becomes of a stretch of work that begins.
+enum Stretch {
+    /// It ended in place; so much is left.
+    Over(u64),
+    /// Others come first: the CPU is to be let go until then (a key).
+    Until(u64),
+}
 
 impl Engine {
     /// Make room for `task` in the engine's table.
@@ -23,26 +32,67 @@ impl Engine {
 
     /// Run the task's work on the running CPU until it is done (true) or an interrupt comes (false).
     pub fn run_user(&self, task: TaskId) -> bool {
-        self.settle();
-        // The return to user mode takes what has come meanwhile, even for a task that will ask for something at once.
-        if self.irq_pending() {
-            return false;
+        loop {
+            match self.poll_user(task) {
+                Poll::Ready(done) => return done,
+                Poll::Pending => self.stay(),
+            }
+        }
+    }
+
+    /// As [`Engine::run_user`], but where that suspends the CPU, the caller shall let it go, everything off the stack, and ask
+    /// again when the CPU is visited next ([`Engine::boot_visits`]).
+    pub fn poll_user(&self, task: TaskId) -> Poll<bool> {
+        let c = self.cpu(self.current.get());
+        if c.mode.get() == Mode::User {
+            c.mode.set(Mode::Running);
+            let left = self.end_stretch(c);
+            let work = &mut self.task_work.borrow_mut()[task.index()];
+            if work.first == 0 {
+                work.left = left;
+                return Poll::Ready(left == 0);
+            }
+            work.first = left;
+            if left > 0 {
+                return Poll::Ready(false);
+            }
+        } else {
+            self.settle();
+            // The return to user mode takes what has come meanwhile, even for a task that will ask for something at once.
+            if c.irq_at.get() <= self.now.get() {
+                return Poll::Ready(false);
+            }
         }
         let work = self.task_work.borrow()[task.index()];
         if work.first > 0 {
             if work.first & STACKFUL != 0 {
-                return self.run_thread(task, work);
+                return Poll::Ready(self.run_thread(task, work));
             }
-            if !self.run_refill(task, work) {
-                return false;
+            match self.begin_stretch(c, work.first, Account::ColdCache, NEVER) {
+                Stretch::Over(left) => self.task_work.borrow_mut()[task.index()].first = left,
+                Stretch::Until(until) => return self.let_go(until, Mode::User),
+            }
+            if self.task_work.borrow()[task.index()].first > 0 {
+                return Poll::Ready(false);
             }
         }
         if work.left == 0 {
-            return true;
+            return Poll::Ready(true);
         }
-        let left = self.run_stretch(work.left, work.account, NEVER);
-        self.task_work.borrow_mut()[task.index()].left = left;
-        left == 0
+        match self.begin_stretch(c, work.left, work.account, NEVER) {
+            Stretch::Over(left) => {
+                self.task_work.borrow_mut()[task.index()].left = left;
+                Poll::Ready(left == 0)
+            }
+            Stretch::Until(until) => self.let_go(until, Mode::User),
+        }
+    }
+
+    /// The running CPU is outside the kernel until `until`, and off its stack.
+    #[inline]
+    fn let_go<T>(&self, until: u64, mode: Mode) -> Poll<T> {
+        self.put_off(until, mode);
+        Poll::Pending
     }
 
     /// Refill cold caches; done?
@@ -55,24 +105,41 @@ impl Engine {
     /// Run `work` (1/1024 ns), interruptible, at most until `deadline`; returns what is left.
     #[inline]
     pub(super) fn run_stretch(&self, work: u64, account: Account, deadline: Time) -> u64 {
-        let cpu = self.current.get();
-        let c = self.cpu(cpu);
-        if c.irq_at.get() <= self.now.get() {
-            return work;
+        let c = self.cpu(self.current.get());
+        match self.begin_stretch(c, work, account, deadline) {
+            Stretch::Over(left) => left,
+            Stretch::Until(until) => {
+                self.suspend(until, Mode::User);
+                self.end_stretch(c)
+            }
         }
-        let kernel_account = self.enter(account);
+    }
+
+    /// The running CPU, `c`, begins a stretch of [`Engine::run_stretch`].
+    #[inline]
+    fn begin_stretch(&self, c: &Cpu, work: u64, account: Account, deadline: Time) -> Stretch {
+        if c.irq_at.get() <= self.now.get() {
+            return Stretch::Over(work);
+        }
+        c.kernel_account.set(self.enter(account));
         c.user_left.set(work);
         c.user_since.set(self.now.get());
         let end = self.now.get() + work.div_ceil(c.speed.get());
         c.user_deadline.set(deadline);
-        let until = key(end.min(c.irq_at.get()).min(deadline), cpu);
+        let until = key(end.min(c.irq_at.get()).min(deadline), self.current.get());
         if until < self.limit.get() {
             self.now.set(key_time(until));
+            Stretch::Over(self.end_stretch(c))
         } else {
-            self.suspend(until, Mode::User);
+            Stretch::Until(until)
         }
+    }
+
+    /// The stretch of the running CPU is over; returns what is left.
+    #[inline]
+    fn end_stretch(&self, c: &Cpu) -> u64 {
         self.progress(c);
-        self.enter(kernel_account);
+        self.enter(c.kernel_account.get());
         c.user_left.get()
     }
 
@@ -85,29 +152,38 @@ impl Engine {
 
     /// Wait for an interrupt or, with `poll`, for a change of that line. `ready` is asked once, after everything
     /// earlier has happened: true means do not sleep.
-    pub fn idle(&self, poll: Option<u32>, ready: impl FnOnce() -> bool) {
+    pub fn idle(&self, poll: Option<u32>, ready: impl Fn() -> bool) {
+        while self.poll_idle(poll, &ready).is_pending() {
+            self.stay();
+        }
+    }
+
+    /// As [`Engine::idle`], but where that suspends the CPU, as [`Engine::poll_user`].
+    pub fn poll_idle(&self, poll: Option<u32>, ready: impl Fn() -> bool) -> Poll<()> {
         let cpu = self.current.get();
         let c = self.cpu(cpu);
-        self.settle();
-        if c.irq_at.get() <= self.now.get() || ready() {
-            return;
+        if c.mode.get() != Mode::Idle {
+            self.settle();
+            if c.irq_at.get() <= self.now.get() || ready() {
+                return Poll::Ready(());
+            }
+            c.kernel_account.set(self.enter(Account::Idle));
+            self.enter_idle_state(cpu);
+            self.set_busy(cpu, false);
+            if let Some(line) = poll {
+                self.lines.watch(line, cpu);
+            }
+            return self.let_go(key(c.irq_at.get(), cpu), Mode::Idle);
         }
-        let before = self.enter(Account::Idle);
-        let since = self.now.get();
-        let until_timer = self.until_timer(cpu);
-        self.enter_idle_state(cpu, until_timer);
-        self.set_busy(cpu, false);
-        if let Some(line) = poll {
-            self.lines.watch(line, cpu);
-        }
-        self.suspend(key(c.irq_at.get(), cpu), Mode::Idle);
+        c.mode.set(Mode::Running);
         if let Some(line) = poll {
             self.lines.unwatch(line, cpu);
         }
-        let exit = self.leave_idle_state(cpu, since, until_timer);
+        let exit = self.leave_idle_state(cpu);
         self.set_busy(cpu, true);
-        self.enter(before);
+        self.enter(c.kernel_account.get());
         self.owe_latency(exit);
+        Poll::Ready(())
     }
 
     /// A CPU became busy or idle: its core's threads change speed.

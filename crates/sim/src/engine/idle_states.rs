@@ -46,6 +46,9 @@ pub(super) struct Governor {
     sleeps: Cell<usize>,
     /// Sleep over time to the next timer, in 1/1024; a mean over about eight sleeps.
     ratio: Cell<u64>,
+    /// When the present sleep began, and how far away the next timer was then.
+    since: Cell<Time>,
+    until_timer: Cell<Nanos>,
 }
 
 impl Governor {
@@ -81,9 +84,12 @@ impl Governor {
 }
 
 impl Engine {
-    /// `cpu` goes idle, its next timer that far away: which state it takes.
-    pub(super) fn enter_idle_state(&self, cpu: CpuId, until_timer: Nanos) {
+    /// `cpu` goes idle: which state it takes.
+    pub(super) fn enter_idle_state(&self, cpu: CpuId) {
         let states = &self.costs.idle_states;
+        let until_timer = self.until_timer(cpu);
+        self.cpu(cpu).governor.since.set(self.now.get());
+        self.cpu(cpu).governor.until_timer.set(until_timer);
         if states.len() > 1 {
             let expected = self.cpu(cpu).governor.predict(until_timer);
             let state = states.iter().rposition(|s| s.residency <= expected).unwrap_or(0);
@@ -91,14 +97,14 @@ impl Engine {
         }
     }
 
-    /// `cpu`, idle since `since`, wakes: what that takes. To be asked before the CPU counts as busy.
-    pub(super) fn leave_idle_state(&self, cpu: CpuId, since: Time, until_timer: Nanos) -> Nanos {
+    /// `cpu`, idle until now, wakes: what that takes. To be asked before the CPU counts as busy.
+    pub(super) fn leave_idle_state(&self, cpu: CpuId) -> Nanos {
         let states = &self.costs.idle_states;
         if states.len() == 1 {
             return states[0].exit;
         }
         let c = self.cpu(cpu);
-        c.governor.learn(self.now.get() - since, until_timer);
+        c.governor.learn(self.now.get() - c.governor.since.get(), c.governor.until_timer.get());
         let core = self.topology().core_of(cpu);
         if self.busy_in_core[core].get() > 0 {
             return states[0].exit;
@@ -109,7 +115,7 @@ impl Engine {
     }
 
     /// Time to the next interrupt that an idle CPU knows of.
-    pub(super) fn until_timer(&self, cpu: CpuId) -> Nanos {
+    fn until_timer(&self, cpu: CpuId) -> Nanos {
         match self.cpu(cpu).irq_at.get() {
             NEVER => SLEEP_MAX,
             at => at.saturating_sub(self.now.get()),

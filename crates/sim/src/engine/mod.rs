@@ -4,6 +4,7 @@
 //!
 //! * One CPU runs at a time. While CPU c runs, `limit` is at most the earliest event of anybody else; c may go on in place while its local time (`now` + `debt`) is below it.
 //! * A suspended CPU is in one [`Mode`] and its key is the time at which that mode ends or can be interrupted.
+//! * A CPU outside the kernel needs no stack and has none: see [`stacks`].
 //! * No borrow of engine state is held across a suspension: every access is a short scope inside one method.
 //! * Every ns of every CPU is booked once: `since` is the time up to which the CPU's time has been booked.
 
@@ -13,20 +14,21 @@ mod idle_states;
 mod interrupts;
 mod ledger;
 mod memory;
+mod stacks;
 mod timeline;
 mod user;
 
 use crate::counters::Counters;
 use crate::lines::Lines;
-use crate::queue::{NO_KEY, Queue, key, key_cpu, key_time, key_within};
+use crate::queue::{NO_KEY, Queue, key, key_within};
 use contend_machine::{Machine, Topology};
 use contend_platform::slices::Rounds;
 use contend_platform::{Account, CpuId, Ipi, LockEvent, NEVER, Nanos, TaskId, Time, Work};
-use corosensei::stack::DefaultStack;
-use corosensei::{Coroutine, CoroutineResult, Yielder};
 use costs::Costs;
 pub(crate) use interrupts::{first_tick, next_tick};
 pub(crate) use ledger::take_back;
+pub use stacks::Stacks;
+use stacks::{NO_STACK, StackYielder};
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -41,8 +43,6 @@ pub(crate) const FULL_SPEED: u64 = 1024;
 const DEBT_MAX: Nanos = 1000;
 /// A CPU runs on in place for at most this long in virtual time, so that the caller of [`Engine::run`] can look around.
 const IN_PLACE_MAX: Nanos = 10_000_000;
-/// Stack of one CPU in bytes, besides its guard page. Kernel paths use a few KiB; user policies may use more.
-const STACK_BYTES: usize = 256 * 1024;
 
 /// What a suspended CPU is doing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -91,8 +91,12 @@ struct Cpu {
     /// What it waits for, for the deadlock report: a lock's number.
     waits_for: Cell<u64>,
     governor: idle_states::Governor,
-    yielder: Cell<*const Yielder<(), ()>>,
-    /// An address near the top of its stack while it is suspended; never dereferenced.
+    /// The account to go back to when it returns to the kernel from outside.
+    kernel_account: Cell<Account>,
+    /// The stack that it is on, or [`NO_STACK`].
+    stack: Cell<u16>,
+    yielder: Cell<*const StackYielder>,
+    /// An address near the top of what is in use of its stack while it is suspended on it; never dereferenced.
     stack_top: Cell<*const u8>,
 }
 
@@ -188,6 +192,9 @@ pub struct Engine {
     lock_events: Counters<{ LockEvent::COUNT }>,
     /// Slices of the threads, which are one process.
     rounds: Rounds,
+    /// What [`Engine::run`] was asked for: how far, and how many events are left.
+    horizon: Cell<Time>,
+    budget: Cell<u64>,
     /// The run has ended: nobody suspends any more.
     over: Cell<bool>,
 }
@@ -210,20 +217,6 @@ const STACKFUL: u64 = 1 << 63;
 impl TaskWork {
     fn new(working_set_kib: u32) -> Self {
         TaskWork { left: 0, account: Account::User, first: 0, working_set_kib, last_cpu: u16::MAX }
-    }
-}
-
-/// The coroutines of a run: its CPUs', and its threads' in the engine. Dropped (and unwound) with it.
-pub struct Stacks {
-    cpus: Vec<Coroutine<(), (), (), DefaultStack>>,
-    engine: Rc<Engine>,
-}
-
-impl Drop for Stacks {
-    fn drop(&mut self) {
-        self.engine.end();
-        self.cpus.clear();
-        self.engine.drop_codes();
     }
 }
 
@@ -253,6 +246,8 @@ impl Engine {
                 timers: RefCell::default(),
                 waits_for: Cell::new(0),
                 governor: idle_states::Governor::default(),
+                kernel_account: Cell::new(Account::Switch),
+                stack: Cell::new(NO_STACK),
                 yielder: Cell::new(std::ptr::null()),
                 stack_top: Cell::new(std::ptr::null()),
             })
@@ -280,6 +275,8 @@ impl Engine {
             codes: RefCell::default(),
             lock_events: Counters::default(),
             rounds: Rounds::new(),
+            horizon: Cell::new(0),
+            budget: Cell::new(0),
             over: Cell::new(false),
             dispatches: Cell::new(0),
             trace_hash: Cell::new(0),
@@ -291,84 +288,6 @@ impl Engine {
             engine.set_speed(CpuId(cpu as u16));
         }
         Rc::new(engine)
-    }
-
-    /// Give every CPU a stack and the code it runs; nothing runs before [`Engine::run`].
-    pub fn boot<F: FnOnce(CpuId) + 'static>(
-        self: &Rc<Self>,
-        mut code: impl FnMut(CpuId) -> F,
-    ) -> std::io::Result<Stacks> {
-        let mut stacks = Vec::with_capacity(self.cpus.len());
-        for i in 0..self.cpus.len() {
-            let cpu = CpuId(i as u16);
-            let engine = Rc::clone(self);
-            let body = code(cpu);
-            let stack = DefaultStack::new(STACK_BYTES)?;
-            stacks.push(Coroutine::with_stack(stack, move |yielder: &Yielder<(), ()>, ()| {
-                engine.cpus[i].yielder.set(yielder);
-                drop(engine);
-                body(cpu);
-            }));
-            self.queue.borrow_mut().set(cpu, key(0, cpu));
-            self.cpus[i].mode.set(Mode::Kernel);
-        }
-        Ok(Stacks { cpus: stacks, engine: Rc::clone(self) })
-    }
-
-    /// Run until `horizon`, until nothing is left, until asked to stop, or for `budget` events.
-    pub fn run(&self, stacks: &mut Stacks, horizon: Time, budget: u64) -> Stop {
-        let mut left = budget;
-        loop {
-            let first = self.queue.borrow().first();
-            let time = key_time(first);
-            if self.stopping.get() {
-                return Stop::Asked;
-            }
-            if time == NEVER {
-                return Stop::Nothing;
-            }
-            if time > horizon {
-                self.now.set(horizon);
-                return Stop::Horizon;
-            }
-            if left == 0 {
-                return Stop::Budget;
-            }
-            left -= 1;
-            let cpu = key_cpu(first);
-            self.now.set(time);
-            self.debt.set(0);
-            self.current.set(cpu);
-            // Its own key stays in the queue, out of date, until it suspends.
-            let cap = key(horizon.saturating_add(1).min(time + IN_PLACE_MAX), CpuId(0));
-            let next = self.queue.borrow().others(cpu);
-            self.limit.set(next.min(cap));
-            self.prefetch(key_cpu(next));
-            match stacks.cpus[cpu.index()].resume(()) {
-                CoroutineResult::Yield(()) => {}
-                CoroutineResult::Return(()) => {
-                    self.cpus[cpu.index()].mode.set(Mode::Kernel);
-                    self.queue.borrow_mut().set(cpu, key(NEVER, cpu));
-                }
-            }
-        }
-    }
-
-    /// `cpu` is likely to run next: bring what it needs first into the simulator's own caches.
-    #[inline]
-    fn prefetch(&self, cpu: CpuId) {
-        #[cfg(target_arch = "x86_64")]
-        if let Some(c) = self.cpus.get(cpu.index()) {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            let near = |at: *const u8, from: isize, to: isize| {
-                for line in from..to {
-                    // SAFETY: a prefetch reads nothing and faults nowhere, whatever the address.
-                    unsafe { _mm_prefetch::<_MM_HINT_T0>(at.wrapping_offset(line * 64).cast()) };
-                }
-            };
-            near(c.stack_top.get(), -1, 8);
-            near((&raw const *c).cast(), 0, 4);
-        }
     }
 
     /// End the run: [`Engine::run`] returns when the running CPU next suspends.
@@ -435,23 +354,6 @@ impl Engine {
     }
 
     // ---- time ------------------------------------------------------------------------------------------------
-
-    /// Suspend the running CPU until `until`, in `mode`.
-    fn suspend(&self, until: u64, mode: Mode) {
-        let cpu = self.current.get();
-        let c = self.cpu(cpu);
-        c.mode.set(mode);
-        self.queue.borrow_mut().set(cpu, until);
-        self.events.set(self.events.get() + 1);
-        let yielder = c.yielder.get();
-        c.stack_top.set((&raw const yielder).cast());
-        // SAFETY: `yielder` was stored by this CPU's coroutine when it started and lives on its stack until the coroutine
-        // ends; `current` is `cpu`, so this code runs inside that very coroutine, or in that of a thread which it has
-        // resumed and which has not yielded: `suspend` requires that the coroutine runs, and stops the whole chain.
-        unsafe { (*yielder).suspend(()) };
-        debug_assert_eq!(self.current.get(), cpu);
-        c.mode.set(Mode::Running);
-    }
 
     /// Advance the running CPU to `time`, in place when nobody has an earlier event.
     #[inline]

@@ -13,6 +13,7 @@ use crate::trace::{GuestNamer, TraceHook};
 use crate::watch::{self, System};
 use crate::world::{Sim, World};
 use contend_platform::{CpuId, Line, NEVER, Nanos, Platform, TaskId, Time};
+use contend_sched::kernel::Outside;
 use contend_sched::rq::RqStats;
 use contend_sched::task::{RunStats, WakeStats};
 use contend_sched::xen::contract::{UnitId, XenPolicy};
@@ -151,12 +152,18 @@ pub fn simulate_with<L: XenPolicy + Clone>(
     let watcher = Rc::new(Watcher::new(Rc::clone(&host.occupants), names, &xen, sinks, features.trace_switch_vcpu));
     xen.observe(Rc::clone(&watcher) as Rc<dyn Observer>, tracing);
     let xen = Rc::new(xen);
-    let mut stacks = engine.boot(|_| {
+    let visit = {
         let (sim, xen, host) = (sim.clone(), Rc::clone(&xen), Rc::clone(&host));
-        move |_: CpuId| {
-            xen.cpu_loop(&sim, &*host);
+        let places: Vec<Cell<Option<Outside>>> = vec![Cell::new(None); topo.nr_cpus()];
+        move |cpu: CpuId| {
+            let place = &places[cpu.index()];
+            let outside = place.get().unwrap_or_else(|| xen.cpu_up(&sim, &*host));
+            let idle_ended = || xen.idle_ended(&sim, &*host);
+            let trapped = |unit, trap| xen.trapped(&sim, &*host, unit, trap);
+            place.set(Some(sim.visit(outside, xen.idle_word(cpu), idle_ended, trapped)));
         }
-    })?;
+    };
+    let mut stacks = engine.boot_visits(visit)?;
     let system = Watched { host: &host, xen: &xen, engine: &engine, guests: &guests };
     let (outcome, end) = watch::run(&engine, &mut stacks, &system, (limits.horizon, limits), progress);
     let result = result(&host, &xen, &engine, &guests, (outcome, end));

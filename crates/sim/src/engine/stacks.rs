@@ -1,0 +1,212 @@
+//! The event loop, and the stacks that CPUs are on.
+//!
+//! A CPU is on a stack while it is in the kernel, or runs the code of a thread. Between two visits to the kernel, computing
+//! for a task without a stack or idling, there is nothing on it to keep: the CPU returns it ([`Engine::poll_user`],
+//! [`Engine::poll_idle`]) and takes the one that was returned last when its next event comes. So a large machine runs on as
+//! few stacks as there are CPUs in the kernel at once, and these stay in the host's caches. When the next event is of a
+//! CPU without a stack, the one at hand goes on with it, without a switch.
+
+use super::{Engine, IN_PLACE_MAX, Mode, Stop};
+use crate::queue::{key, key_cpu, key_time};
+use contend_platform::{CpuId, NEVER, Time};
+use corosensei::stack::DefaultStack;
+use corosensei::{Coroutine, CoroutineResult, Yielder};
+use std::cell::Cell;
+use std::rc::Rc;
+
+/// Size of a stack in bytes, besides its guard page. Kernel paths use a few KiB; user policies may use more.
+const STACK_BYTES: usize = 256 * 1024;
+/// "On no stack".
+pub(super) const NO_STACK: u16 = u16::MAX;
+
+/// Why a stack lets others run.
+pub(super) enum Pause {
+    /// Its CPU has more to do on it.
+    Held,
+    /// No CPU is on it.
+    Free,
+}
+
+pub(super) type StackYielder = Yielder<CpuId, Pause>;
+
+/// The coroutines of a run: its CPUs', and its threads' in the engine. Dropped (and unwound) with it.
+pub struct Stacks {
+    all: Vec<Coroutine<CpuId, Pause, (), DefaultStack>>,
+    /// Those that no CPU is on, the one last used at the end.
+    free: Vec<u16>,
+    engine: Rc<Engine>,
+}
+
+impl Drop for Stacks {
+    fn drop(&mut self) {
+        self.engine.end();
+        self.all.clear();
+        self.engine.drop_codes();
+    }
+}
+
+impl Engine {
+    /// Give every CPU the code it runs, on one stack from beginning to end; nothing runs before [`Engine::run`].
+    ///
+    /// # Errors
+    /// The system refused memory for the stacks.
+    pub fn boot<F: FnOnce(CpuId) + 'static>(
+        self: &Rc<Self>,
+        mut code: impl FnMut(CpuId) -> F,
+    ) -> std::io::Result<Stacks> {
+        let bodies: Vec<_> = (0..self.cpus.len()).map(|i| Cell::new(Some(code(CpuId(i as u16))))).collect();
+        self.boot_visits(move |cpu| {
+            if let Some(body) = bodies[cpu.index()].take() {
+                body(cpu);
+            }
+        })
+    }
+
+    /// Call `visit` with each CPU at time 0, and again whenever one that has left the kernel ([`Engine::poll_user`],
+    /// [`Engine::poll_idle`]) is due. A CPU whose visit ends without that never runs again.
+    ///
+    /// # Errors
+    /// As for [`Engine::boot`].
+    pub fn boot_visits(self: &Rc<Self>, visit: impl Fn(CpuId) + 'static) -> std::io::Result<Stacks> {
+        let visit = Rc::new(visit);
+        let n = self.cpus.len();
+        let mut all = Vec::with_capacity(n);
+        for id in 0..n as u16 {
+            let (engine, visit) = (Rc::clone(self), Rc::clone(&visit));
+            let stack = DefaultStack::new(STACK_BYTES)?;
+            let serve = move |yielder: &StackYielder, cpu| engine.serve(id, yielder, &*visit, cpu);
+            all.push(Coroutine::with_stack(stack, serve));
+        }
+        for i in 0..n {
+            let cpu = CpuId(i as u16);
+            self.queue.borrow_mut().set(cpu, key(0, cpu));
+            self.cpus[i].mode.set(Mode::Kernel);
+        }
+        let free = (0..n as u16).rev().collect();
+        Ok(Stacks { all, free, engine: Rc::clone(self) })
+    }
+
+    /// Run until `horizon`, until nothing is left, until asked to stop, or for `budget` events.
+    pub fn run(&self, stacks: &mut Stacks, horizon: Time, budget: u64) -> Stop {
+        self.horizon.set(horizon);
+        self.budget.set(budget);
+        loop {
+            let cpu = match self.due() {
+                Ok(event) => self.begin(event),
+                Err(stop) => return stop,
+            };
+            let id = match self.cpu(cpu).stack.get() {
+                NO_STACK => stacks.free.pop().expect("as many stacks as CPUs"),
+                id => id,
+            };
+            match stacks.all[usize::from(id)].resume(cpu) {
+                CoroutineResult::Yield(Pause::Held) => {}
+                CoroutineResult::Yield(Pause::Free) => stacks.free.push(id),
+                CoroutineResult::Return(()) => unreachable!("a stack serves one CPU after the other"),
+            }
+        }
+    }
+
+    /// The life of stack `id`: visits of the kernel, beginning with that of `cpu`.
+    fn serve(&self, id: u16, yielder: &StackYielder, visit: &impl Fn(CpuId), mut cpu: CpuId) -> ! {
+        loop {
+            let c = self.cpu(cpu);
+            c.stack.set(id);
+            c.yielder.set(yielder);
+            visit(cpu);
+            c.stack.set(NO_STACK);
+            if !matches!(c.mode.get(), Mode::User | Mode::Idle) {
+                c.mode.set(Mode::Kernel);
+                self.queue.borrow_mut().set(cpu, key(NEVER, cpu));
+            }
+            cpu = match self.due() {
+                Ok(event) if self.cpu(key_cpu(event)).stack.get() == NO_STACK => self.begin(event),
+                _ => yielder.suspend(Pause::Free),
+            };
+        }
+    }
+
+    /// The next event, or why the event loop ends here.
+    #[inline]
+    fn due(&self) -> Result<u64, Stop> {
+        let first = self.queue.borrow().first();
+        let time = key_time(first);
+        if self.stopping.get() {
+            return Err(Stop::Asked);
+        }
+        if time == NEVER {
+            return Err(Stop::Nothing);
+        }
+        let horizon = self.horizon.get();
+        if time > horizon {
+            self.now.set(horizon);
+            return Err(Stop::Horizon);
+        }
+        if self.budget.get() == 0 {
+            return Err(Stop::Budget);
+        }
+        Ok(first)
+    }
+
+    /// `event` happens: its CPU runs from here on.
+    #[inline]
+    fn begin(&self, event: u64) -> CpuId {
+        let (time, cpu) = (key_time(event), key_cpu(event));
+        self.budget.set(self.budget.get() - 1);
+        self.now.set(time);
+        self.debt.set(0);
+        self.current.set(cpu);
+        // Its own key stays in the queue, out of date, until it suspends.
+        let cap = key(self.horizon.get().saturating_add(1).min(time + IN_PLACE_MAX), CpuId(0));
+        let next = self.queue.borrow().others(cpu);
+        self.limit.set(next.min(cap));
+        self.prefetch(key_cpu(next));
+        cpu
+    }
+
+    /// `cpu` is likely to run next: bring what it needs first into the simulator's own caches.
+    #[inline]
+    fn prefetch(&self, cpu: CpuId) {
+        #[cfg(target_arch = "x86_64")]
+        if let Some(c) = self.cpus.get(cpu.index()) {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            let near = |at: *const u8, from: isize, to: isize| {
+                for line in from..to {
+                    // SAFETY: a prefetch reads nothing and faults nowhere, whatever the address.
+                    unsafe { _mm_prefetch::<_MM_HINT_T0>(at.wrapping_offset(line * 64).cast()) };
+                }
+            };
+            near(c.stack_top.get(), -1, 8);
+            near((&raw const *c).cast(), 0, 4);
+        }
+    }
+
+    /// Suspend the running CPU until `until`, in `mode`, with what is on its stack.
+    pub(super) fn suspend(&self, until: u64, mode: Mode) {
+        self.put_off(until, mode);
+        self.stay();
+        self.cpu(self.current.get()).mode.set(Mode::Running);
+    }
+
+    /// The next event of the running CPU, which will be in `mode` till then, is `until`. The caller lets others run.
+    #[inline]
+    pub(super) fn put_off(&self, until: u64, mode: Mode) {
+        let cpu = self.current.get();
+        self.cpu(cpu).mode.set(mode);
+        self.queue.borrow_mut().set(cpu, until);
+        self.events.set(self.events.get() + 1);
+    }
+
+    /// Let others run, until the next event of the running CPU; it stays on its stack.
+    pub(super) fn stay(&self) {
+        let cpu = self.current.get();
+        let c = self.cpu(cpu);
+        let yielder = c.yielder.get();
+        c.stack_top.set((&raw const yielder).cast());
+        // SAFETY: `yielder` was stored by the coroutine of this CPU's stack when it took the CPU, and lives on that stack until
+        // the coroutine ends; `current` is `cpu`, so this code runs inside that very coroutine, or in that of a thread which
+        // it has resumed and which has not yielded: `suspend` requires that the coroutine runs, and stops the whole chain.
+        unsafe { (*yielder).suspend(Pause::Held) };
+        debug_assert_eq!(self.current.get(), cpu);
+    }
+}
