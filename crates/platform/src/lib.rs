@@ -144,6 +144,11 @@ pub trait Platform {
     fn load_many<const N: usize>(&self, words: [&Self::Word; N]) -> [u64; N] {
         words.map(|w| self.load(w, Ordering::Acquire))
     }
+    /// Relaxed loads, in order, of words on lines that the caller has just loaded others of.
+    #[inline]
+    fn load_more<const N: usize>(&self, words: [&Self::Word; N]) -> [u64; N] {
+        words.map(|w| self.load(w, Ordering::Relaxed))
+    }
     /// Atomic store.
     fn store(&self, w: &Self::Word, value: u64, order: Ordering);
     /// Relaxed stores to words of one line.

@@ -474,7 +474,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         for batch in batches {
             p.charge(Work::BalanceQueue, SCAN_BATCH as u64);
             let peeks = p.load_many(batch.map(|c| &self.rq(c).peek));
-            let loads = batch.map(|c| p.load(&self.rq(c).load, Relaxed));
+            let loads = p.load_more(batch.map(|c| &self.rq(c).load));
             std::iter::zip(peeks, loads).for_each(|(peek, load)| see(peek, load));
         }
         for &c in rest {

@@ -342,11 +342,16 @@ impl<L: Policy> Host<L> {
                     if cpu == CpuId(0) {
                         os.start(&kernel, &sim);
                     }
+                    sim.engine().hint(cpu, 0, kernel.rq(cpu));
                     kernel.cpu_up(&sim)
                 });
                 let idle_ended = || kernel.idle_ended(&sim, &*os);
                 let trapped = |task, trap| kernel.trapped(&sim, &*os, task, trap);
-                place.set(Some(sim.visit(outside, &kernel.rq(cpu).resched, idle_ended, trapped)));
+                let outside = sim.visit(outside, &kernel.rq(cpu).resched, idle_ended, trapped);
+                place.set(Some(outside));
+                if let Outside::User(task) = outside {
+                    sim.engine().hint(cpu, 1, kernel.task(task));
+                }
             }
         };
         let stacks = engine.boot_visits(visit)?;

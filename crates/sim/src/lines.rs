@@ -207,6 +207,15 @@ impl Lines {
         (hits, done)
     }
 
+    /// Has `cpu` a copy of each of `lines`, so that loads need no transfer?
+    pub fn has_copies(&self, lines: &[u32], cpu: CpuId) -> bool {
+        let rest = &*self.rest.borrow();
+        lines.iter().all(|&line| {
+            let head = self.heads.get(line);
+            head.holds(cpu, Touch::Read) || rest.shares(head, line, cpu)
+        })
+    }
+
     /// Transfers so far, by distance class.
     pub fn transfers(&self) -> Vec<u64> {
         self.rest.borrow().transfers.clone()

@@ -284,6 +284,19 @@ impl Platform for Sim {
         values
     }
     #[inline]
+    fn load_more<const N: usize>(&self, words: [&SimWord; N]) -> [u64; N] {
+        let (mut lines, mut values) = ([0; N], [0; N]);
+        std::iter::zip(&mut lines, words).for_each(|(line, w)| *line = w.line);
+        let there = self.engine.touch_copies(lines);
+        for (value, w) in std::iter::zip(&mut values, words) {
+            if !there {
+                self.engine.touch(w.line, Touch::Read);
+            }
+            *value = w.value.get();
+        }
+        values
+    }
+    #[inline]
     fn store(&self, w: &SimWord, value: u64, order: Ordering) {
         if order == Ordering::Relaxed {
             self.engine.touch(w.line, Touch::Write);

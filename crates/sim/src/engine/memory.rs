@@ -3,7 +3,7 @@
 use super::{Engine, Mode};
 use crate::lines::{Cost, Touch};
 use crate::queue::key;
-use contend_platform::{CpuId, Time};
+use contend_platform::{CpuId, Nanos, Time};
 
 impl Engine {
     /// A fresh cache line.
@@ -47,6 +47,15 @@ impl Engine {
             self.advance_to(done);
         }
         self.debt.set(self.debt.get() + hits);
+    }
+
+    /// Loads of `lines`, each as [`Engine::touch`]: at once if all are there, and false if not.
+    pub fn touch_copies<const N: usize>(&self, lines: [u32; N]) -> bool {
+        let there = self.lines.has_copies(&lines, self.current.get());
+        if there {
+            self.debt.set(self.debt.get() + self.costs.hit * N as Nanos);
+        }
+        there
     }
 
     /// The value of a word on `line` has changed: CPUs that wait on the line look again.

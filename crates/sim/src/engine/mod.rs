@@ -98,6 +98,8 @@ struct Cpu {
     yielder: Cell<*const StackYielder>,
     /// An address near the top of what is in use of its stack while it is suspended on it; never dereferenced.
     stack_top: Cell<*const u8>,
+    /// See [`Engine::hint`]: addresses, never dereferenced, and sizes.
+    hints: [Cell<(*const u8, u32)>; 2],
 }
 
 /// Why the event loop came back.
@@ -192,6 +194,8 @@ pub struct Engine {
     lock_events: Counters<{ LockEvent::COUNT }>,
     /// Slices of the threads, which are one process.
     rounds: Rounds,
+    /// The CPU whose data were fetched last.
+    fetched: Cell<CpuId>,
     /// What [`Engine::run`] was asked for: how far, and how many events are left.
     horizon: Cell<Time>,
     budget: Cell<u64>,
@@ -250,6 +254,7 @@ impl Engine {
                 stack: Cell::new(NO_STACK),
                 yielder: Cell::new(std::ptr::null()),
                 stack_top: Cell::new(std::ptr::null()),
+                hints: std::array::from_fn(|_| Cell::new((std::ptr::null(), 0))),
             })
             .collect();
         let busy = (0..topo.nr_cores()).map(|k| Cell::new(topo.core_cpus(k).len() as u8)).collect();
@@ -275,6 +280,7 @@ impl Engine {
             codes: RefCell::default(),
             lock_events: Counters::default(),
             rounds: Rounds::new(),
+            fetched: Cell::new(CpuId(u16::MAX)),
             horizon: Cell::new(0),
             budget: Cell::new(0),
             over: Cell::new(false),

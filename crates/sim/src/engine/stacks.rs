@@ -6,7 +6,7 @@
 //! few stacks as there are CPUs in the kernel at once, and these stay in the host's caches. When the next event is of a
 //! CPU without a stack, the one at hand goes on with it, without a switch.
 
-use super::{Engine, IN_PLACE_MAX, Mode, Stop};
+use super::{Cpu, Engine, IN_PLACE_MAX, Mode, Stop};
 use crate::queue::{key, key_cpu, key_time};
 use contend_platform::{CpuId, NEVER, Time};
 use corosensei::stack::DefaultStack;
@@ -164,20 +164,24 @@ impl Engine {
         cpu
     }
 
+    /// What CPU `cpu` looks at first when it next enters the kernel, so that it is fetched into the host's caches before its turn
+    /// comes; `slot` is 0 or 1. Changes no result.
+    pub fn hint<T>(&self, cpu: CpuId, slot: usize, at: &T) {
+        self.cpu(cpu).hints[slot].set(((&raw const *at).cast(), size_of::<T>() as u32));
+    }
+
     /// `cpu` is likely to run next: bring what it needs first into the simulator's own caches.
     #[inline]
     fn prefetch(&self, cpu: CpuId) {
-        #[cfg(target_arch = "x86_64")]
-        if let Some(c) = self.cpus.get(cpu.index()) {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            let near = |at: *const u8, from: isize, to: isize| {
-                for line in from..to {
-                    // SAFETY: a prefetch reads nothing and faults nowhere, whatever the address.
-                    unsafe { _mm_prefetch::<_MM_HINT_T0>(at.wrapping_offset(line * 64).cast()) };
-                }
-            };
-            near(c.stack_top.get(), -1, 8);
-            near((&raw const *c).cast(), 0, 4);
+        if self.fetched.replace(cpu) == cpu {
+            return;
+        }
+        let Some(c) = self.cpus.get(cpu.index()) else { return };
+        fetch((&raw const *c).cast(), size_of::<Cpu>() as u32);
+        if c.stack.get() == NO_STACK {
+            c.hints.iter().for_each(|hint| fetch(hint.get().0, hint.get().1));
+        } else {
+            fetch(c.stack_top.get().wrapping_sub(64), 9 * 64);
         }
     }
 
@@ -208,5 +212,20 @@ impl Engine {
         // it has resumed and which has not yielded: `suspend` requires that the coroutine runs, and stops the whole chain.
         unsafe { (*yielder).suspend(Pause::Held) };
         debug_assert_eq!(self.current.get(), cpu);
+    }
+}
+
+/// Fetch what lies there into the host's caches.
+#[inline]
+fn fetch(at: *const u8, bytes: u32) {
+    for line in 0..bytes.div_ceil(64) {
+        let at = at.wrapping_add(line as usize * 64);
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: a prefetch reads nothing and faults nowhere, whatever the address.
+        unsafe {
+            std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(at.cast());
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = at;
     }
 }
