@@ -200,7 +200,7 @@ fn seconds(ns: u64) -> f64 {
     ns as f64 / 1e9
 }
 
-fn percentiles(h: &Histogram<u64>) -> Percentiles {
+pub(crate) fn percentiles(h: &Histogram<u64>) -> Percentiles {
     let at = |q: f64| if h.is_empty() { 0.0 } else { h.value_at_quantile(q) as f64 / 1e3 };
     Percentiles {
         count: h.len(),

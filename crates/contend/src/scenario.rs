@@ -252,7 +252,7 @@ impl Scenario {
     /// Run on another machine; a path is relative to the working directory.
     pub fn set_machine(&mut self, name: &str) {
         let at = At { file: "--machine".into(), line: 0, key: String::new() };
-        let value = if name.ends_with(".toml") {
+        let value = if Machine::names_file(name) {
             std::path::absolute(name).map_or_else(|_| name.into(), |p| p.to_string_lossy().into_owned())
         } else {
             name.into()
@@ -342,7 +342,7 @@ impl Scenario {
             return Err(ScenarioError::Value { at, found, right: "before the horizon".into() });
         }
         let machine_error = |source| ScenarioError::Machine { at: machine.at.clone(), source: Box::new(source) };
-        let path = if machine.value.ends_with(".toml") && !is_shipped(&machine.value) {
+        let path = if Machine::names_file(&machine.value) {
             self.base.join(&machine.value).to_string_lossy().into_owned()
         } else {
             machine.value.clone()
@@ -473,10 +473,6 @@ fn placed(mut e: MachineError, given: &At) -> MachineError {
         at.key = format!("machine.{}", at.key);
     }
     e
-}
-
-fn is_shipped(name: &str) -> bool {
-    Machine::shipped().iter().any(|(n, _)| *n == name)
 }
 
 /// The operating system's reason in plain words.

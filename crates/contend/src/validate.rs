@@ -2,20 +2,19 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::io::Cursor;
 use std::rc::Rc;
 
 use contend_platform::{CpuId, Time};
 use contend_sim::guest::Guests;
 use contend_sim::host::{EventSink, Outcome, Setup, Status, Who, simulate};
-use contend_trace::Reader;
-use contend_workload::WorkloadSpec;
-use contend_workload::recording::RecordingSpec;
-use contend_workload::recording::stats::{Counts, SchedStats};
-use hdrhistogram::Histogram;
+use contend_sim::program::Workload;
+use contend_workload::recording::stats::{Counts, Kept, SchedStats};
+use contend_workload::recording::{RecordingError, RecordingSpec};
+use contend_workload::{WorkloadError, WorkloadSpec};
 use serde::Serialize;
 
 use crate::error::{At, RunError, ScenarioError};
+use crate::result::{Percentiles, percentiles};
 use crate::run::limits;
 use crate::scenario::Plan;
 
@@ -63,38 +62,9 @@ pub struct Side {
     /// Time on a CPU, in s.
     pub run_s: f64,
     /// From `sched_waking` to running, in µs.
-    pub wakeup_latency_us: Quantiles,
+    pub wakeup_latency_us: Percentiles,
     /// From coming to a CPU to leaving it, in µs.
-    pub run_us: Quantiles,
-}
-
-/// A distribution in short.
-#[derive(Clone, Debug, Serialize)]
-pub struct Quantiles {
-    /// How many.
-    pub count: u64,
-    /// Mean.
-    pub mean: f64,
-    /// Median.
-    pub p50: f64,
-    /// Of 100, 90 are less.
-    pub p90: f64,
-    /// Of 100, 99 are less.
-    pub p99: f64,
-    /// The largest.
-    pub max: f64,
-}
-
-fn quantiles(h: &Histogram<u64>) -> Quantiles {
-    let at = |q: f64| if h.is_empty() { 0.0 } else { h.value_at_quantile(q) as f64 / 1e3 };
-    Quantiles {
-        count: h.len(),
-        mean: h.mean() / 1e3,
-        p50: at(0.5),
-        p90: at(0.9),
-        p99: at(0.99),
-        max: h.max() as f64 / 1e3,
-    }
+    pub run_us: Percentiles,
 }
 
 fn side(c: &Counts, seconds: f64) -> Side {
@@ -105,8 +75,8 @@ fn side(c: &Counts, seconds: f64) -> Side {
         preempted: c.preempted,
         migrations: c.migrations,
         run_s: c.run_ns as f64 / 1e9,
-        wakeup_latency_us: quantiles(&c.wakeup_latency),
-        run_us: quantiles(&c.runs),
+        wakeup_latency_us: percentiles(&c.wakeup_latency),
+        run_us: percentiles(&c.runs),
     }
 }
 
@@ -151,32 +121,22 @@ pub fn validate(plan: &Plan, progress: &mut dyn FnMut(Status) -> bool) -> Result
         let right = "a recording, and no guests: what was recorded is compared with its replay".into();
         return Err(ScenarioError::Value { at, found, right }.into());
     };
-    let cpus = plan.machine.topology.nr_cpus();
-    let bytes = RefCell::new(Vec::new());
-    let read = |name: &str| {
-        let read = plan.read_input(name)?;
-        if name == spec.file {
-            bytes.borrow_mut().clone_from(&read);
-        }
-        Ok(read)
-    };
-    let build = |spec: RecordingSpec| {
-        let workload = WorkloadSpec::Recording(spec);
-        let (workload, reports) = workload.build_with_reports(cpus, &read).map_err(|e| plan.workload_error(e))?;
-        Ok::<_, ScenarioError>((workload, reports.into_iter().next().expect("a recording has a report")))
-    };
-    // As recorded, whatever the scenario scales. Whom to compare; and everything that ran, since it took CPU time and
-    // preempted those.
+    let of_workload = |e: RecordingError| plan.workload_error(e.into());
+    // As recorded, whatever the scenario scales.
     let spec = RecordingSpec { copies: 1, speed: 1.0, jobs: 0, ..spec.clone() };
-    let (_, report) = build(spec.clone())?;
-    let (workload, _) = build(RecordingSpec { all: true, ..spec.clone() })?;
+    let bytes = plan.read_input(&spec.file);
+    let bytes = bytes.map_err(|source| plan.workload_error(WorkloadError::Read { file: spec.file.clone(), source }))?;
+    let mut kept = Kept::default();
+    let recording = spec.read(bytes, &|name| plan.read_input(name), &mut |e| kept.event(e)).map_err(of_workload)?;
+    // Whom to compare; and everything that ran, since it took CPU time and preempted those.
+    let (_, report) = recording.model(&spec.command, spec.all).map_err(of_workload)?;
+    let (everything, _) = recording.model("", true).map_err(of_workload)?;
+    let mut workload = Workload::default();
+    spec.play(everything, &mut workload).map_err(of_workload)?;
 
     let names: HashMap<u32, &str> = report.per_task.iter().map(|t| (t.pid, t.name.as_str())).collect();
-    let mut recorded = SchedStats::default();
-    let mut reader = Reader::from_read(&spec.file, Cursor::new(bytes.into_inner())).map_err(ScenarioError::from)?;
-    for event in &mut reader {
-        recorded.event(&event.map_err(ScenarioError::from)?, |pid| names.get(&pid).copied());
-    }
+    let recorded = kept.stats(|pid| names.get(&pid).copied());
+    drop((recording, kept));
 
     let simulated = Rc::new(RefCell::new(SchedStats::default()));
     let setup = Setup {

@@ -144,6 +144,11 @@ impl Machine {
         SHIPPED
     }
 
+    /// `what`, as for [`Machine::load`], is the path of a file.
+    pub fn names_file(what: &str) -> bool {
+        what.ends_with(".toml") && !SHIPPED.iter().any(|(name, _)| *name == what)
+    }
+
     /// The complete machine as a file that [`Machine::parse`] reads back to an equal value.
     pub fn to_toml(&self) -> String {
         write::machine(self)

@@ -11,7 +11,8 @@
 //!
 //! The stages, a module each: `interrupts` (what interrupts a CPU, and what a wake-up is to be taken for), `chains` (events
 //! to chains of all tasks), `filter` (whose chains are replayed), `cut` (those as an exact model); `stats` (what is
-//! compared of a recording and its replay). Memory is proportional to the steps, 8 bytes each, two for a wait.
+//! compared of a recording and its replay). Memory is proportional to the
+//! steps, 8 bytes each, two for a wait.
 //! `docs/recordings.md` is the reference.
 
 mod chains;
@@ -28,8 +29,10 @@ use std::io::Cursor;
 
 use contend_machine::Machine;
 use contend_sim::program::Workload;
-use contend_trace::Reader;
+use contend_trace::event::Event;
+use contend_trace::{ReadReport, Reader};
 
+use self::chains::Chains;
 use self::kernel_work::KernelWork;
 use crate::model::{Exact, PlayOptions, Source, play};
 use crate::spec::keys::spec;
@@ -68,7 +71,16 @@ impl RecordingSpec {
         bytes: Vec<u8>,
         read: ReadFile<'_>,
     ) -> Result<RecordingReport, RecordingError> {
-        let (model, mut report) = self.model(bytes, read)?;
+        let (model, report) = self.model(bytes, read)?;
+        self.play(model, w)?;
+        Ok(RecordingReport { copies: self.copies, ..report })
+    }
+
+    /// Add the tasks of a model of this recording to `w`, scaled as asked for.
+    ///
+    /// # Errors
+    /// Too many tasks; no job structure where jobs are asked for.
+    pub fn play(&self, model: Exact, w: &mut Workload) -> Result<(), RecordingError> {
         let tasks = model.tasks.len() as u64 * self.copies;
         if tasks > TASKS_MAX {
             return Err(RecordingError::TooManyTasks { file: self.file.clone(), tasks, copies: self.copies });
@@ -77,9 +89,8 @@ impl RecordingSpec {
         if jobs.is_some() && model.jobs.is_none() {
             return Err(RecordingError::NoJobs { file: self.file.clone() });
         }
-        report.copies = self.copies;
         play(model, w, PlayOptions { copies: self.copies, speed: self.speed, jobs });
-        Ok(report)
+        Ok(())
     }
 
     /// The recording's exact model, unscaled; `bytes` is the file, `read` reads the machine's.
@@ -87,50 +98,72 @@ impl RecordingSpec {
     /// # Errors
     /// Not a recording; one with nothing to replay; the machine cannot be read.
     pub fn model(&self, bytes: Vec<u8>, read: ReadFile<'_>) -> Result<(Exact, RecordingReport), RecordingError> {
+        self.read(bytes, read, &mut |_| {})?.model(&self.command, self.all)
+    }
+
+    /// Read the recording, once: [`Recorded::model`] cuts models out of it. `each` sees all events.
+    ///
+    /// # Errors
+    /// Not a recording; the machine cannot be read.
+    pub fn read(
+        &self,
+        bytes: Vec<u8>,
+        read: ReadFile<'_>,
+        each: &mut dyn FnMut(&Event),
+    ) -> Result<Recorded, RecordingError> {
         let machine = match self.recorded_on.as_str() {
             "" => Machine::synthetic("1n1l1c1t")?,
-            name if !name.ends_with(".toml") || is_shipped(name) => Machine::load(name)?,
-            file => {
+            file if Machine::names_file(file) => {
                 let text = read(file).map_err(|source| RecordingError::Read { file: file.into(), source })?;
                 Machine::parse(&String::from_utf8_lossy(&text), file)?
             }
+            name => Machine::load(name)?,
         };
-        model(&self.file, bytes, &self.command, self.all, &KernelWork::of(&machine))
+        let mut reader = Reader::from_read(&self.file, Cursor::new(bytes))?;
+        let mut chains = chains::Builder::new();
+        for event in &mut reader {
+            let event = event?;
+            chains.event(&event);
+            each(&event);
+        }
+        Ok(Recorded {
+            file: self.file.clone(),
+            chains: chains.finish(),
+            report: reader.report(),
+            work: KernelWork::of(&machine),
+        })
     }
 }
 
-/// The exact model of a recording; `bytes` is the file. `command` and `all` as in [`RecordingSpec`].
-fn model(
-    file: &str,
-    bytes: Vec<u8>,
-    command: &str,
-    all: bool,
-    work: &KernelWork,
-) -> Result<(Exact, RecordingReport), RecordingError> {
-    let mut reader = Reader::from_read(file, Cursor::new(bytes))?;
-    let mut chains = chains::Builder::new();
-    for event in &mut reader {
-        chains.event(&event?);
-    }
-    let chains = chains.finish();
-    let chosen = filter::choose(&chains, command, all);
-    if chosen.included.iter().all(|i| !i) {
-        let (file, command) = (file.to_string(), command.to_string());
-        return Err(if command.is_empty() || all {
-            RecordingError::NoTasks { file }
-        } else {
-            RecordingError::NoCommand { file, command, executed: chains.executed() }
-        });
-    }
-    let read = reader.report();
-    let command = chosen.root.map_or(String::new(), |(task, ..)| chains.tasks[task as usize].name.to_string());
-    let source = Source { recording: file.into(), command, cpus: read.cpus.len() as u32, span_ns: 0 };
-    let (model, mut report) = cut::cut(&chains, &chosen, source, work);
-    report.read = Some(read);
-    report.copies = 1;
-    Ok((model, report))
+/// A recording that has been read: what all its tasks did.
+pub struct Recorded {
+    file: String,
+    chains: Chains,
+    report: ReadReport,
+    work: KernelWork,
 }
 
-fn is_shipped(name: &str) -> bool {
-    Machine::shipped().iter().any(|(shipped, _)| *shipped == name)
+impl Recorded {
+    /// The exact model of the tasks that `command` and `all` choose, as in [`RecordingSpec`].
+    ///
+    /// # Errors
+    /// There is no such task.
+    pub fn model(&self, command: &str, all: bool) -> Result<(Exact, RecordingReport), RecordingError> {
+        let Recorded { file, chains, report: read, work } = self;
+        let chosen = filter::choose(chains, command, all);
+        if chosen.included.iter().all(|i| !i) {
+            let (file, command) = (file.clone(), command.to_string());
+            return Err(if command.is_empty() || all {
+                RecordingError::NoTasks { file }
+            } else {
+                RecordingError::NoCommand { file, command, executed: chains.executed() }
+            });
+        }
+        let command = chosen.root.map_or(String::new(), |(task, ..)| chains.tasks[task as usize].name.to_string());
+        let source = Source { recording: file.clone(), command, cpus: read.cpus.len() as u32, span_ns: 0 };
+        let (model, mut report) = cut::cut(chains, &chosen, source, work);
+        report.read = Some(read.clone());
+        report.copies = 1;
+        Ok((model, report))
+    }
 }

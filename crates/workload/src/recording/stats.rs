@@ -1,6 +1,6 @@
 //! What a recording and its replay are compared by: the same counts, from the same events, of the same tasks.
 //!
-//! A [`SchedStats`] takes switches and wake-ups of the tasks that are watched, from a recording ([`SchedStats::event`]) or from a
+//! A [`SchedStats`] takes switches and wake-ups of the tasks that are watched, from a recording ([`Kept::stats`]) or from a
 //! simulation (it is an [`EventSink`]). Wake-up latency is the time from `sched_waking` of a sleeping task to the switch to it.
 
 use std::collections::BTreeMap;
@@ -116,21 +116,53 @@ impl SchedStats {
             }
         });
     }
+}
 
-    /// An event of a recording; `watched` gives the names of those tasks that count.
-    pub fn event<'a>(&mut self, e: &Event, watched: impl Fn(u32) -> Option<&'a str>) {
-        match &e.kind {
-            Kind::Switch { prev, prev_state, next } => {
-                if let Some(name) = watched(prev.pid) {
-                    self.leaves(e.ts, prev.pid.into(), name, prev_state.is_runnable());
+/// A switch or a wake-up of a recording.
+#[derive(Clone, Copy, Debug)]
+enum Seen {
+    Switch { ts: u64, cpu: u32, prev: u32, runnable: bool, next: u32 },
+    Waking { ts: u64, task: u32 },
+}
+
+/// Keeps what statistics need of a recording until it is known whose count: 24 bytes a switch or wake-up.
+#[derive(Clone, Debug, Default)]
+pub struct Kept(Vec<Seen>);
+
+impl Kept {
+    /// Take an event of the recording.
+    pub fn event(&mut self, e: &Event) {
+        self.0.push(match &e.kind {
+            Kind::Switch { prev, prev_state, next } => Seen::Switch {
+                ts: e.ts,
+                cpu: e.cpu,
+                prev: prev.pid,
+                runnable: prev_state.is_runnable(),
+                next: next.pid,
+            },
+            Kind::Waking { task, .. } => Seen::Waking { ts: e.ts, task: task.pid },
+            _ => return,
+        });
+    }
+
+    /// The statistics of the tasks that `watched` names.
+    pub fn stats<'a>(&self, watched: impl Fn(u32) -> Option<&'a str>) -> SchedStats {
+        let mut stats = SchedStats::default();
+        for &seen in &self.0 {
+            match seen {
+                Seen::Switch { ts, cpu, prev, runnable, next } => {
+                    if let Some(name) = watched(prev) {
+                        stats.leaves(ts, prev.into(), name, runnable);
+                    }
+                    if let Some(name) = watched(next) {
+                        stats.comes(ts, next.into(), name, cpu);
+                    }
                 }
-                if let Some(name) = watched(next.pid) {
-                    self.comes(e.ts, next.pid.into(), name, e.cpu);
-                }
+                Seen::Waking { ts, task } if watched(task).is_some() => stats.wakes(ts, task.into()),
+                Seen::Waking { .. } => {}
             }
-            Kind::Waking { task, .. } if watched(task.pid).is_some() => self.wakes(e.ts, task.pid.into()),
-            _ => {}
         }
+        stats
     }
 }
 
