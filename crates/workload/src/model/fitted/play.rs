@@ -1,6 +1,6 @@
 //! Roles as tasks.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use contend_platform::{Nanos, Time};
 use contend_sim::program::{Cx, ObjId, ObjectKind, Op, Program, TaskSpec, Workload};
@@ -40,6 +40,12 @@ struct Links {
 struct Copy {
     objects: u32,
     open: Mutex<Open>,
+}
+
+impl Copy {
+    fn open(&self) -> MutexGuard<'_, Open> {
+        self.open.lock().expect("nobody panics with it")
+    }
 }
 
 /// What a copy's tasks share.
@@ -100,7 +106,8 @@ pub fn play(model: Fitted, w: &mut Workload, options: PlayOptions) {
     for copy in 0..stage.copies.len() {
         for role in 0..stage.model.roles.len() {
             for _ in 0..stage.model.roles[role].tasks {
-                w.task(Actor::spec(&stage, copy, role, None));
+                let open = &mut stage.copies[copy].open();
+                w.task(Actor::spec(&stage, copy, open, role, None));
             }
         }
         if waits {
@@ -173,14 +180,11 @@ struct Actor {
 }
 
 impl Actor {
-    fn spec(stage: &Arc<Stage>, copy: usize, role: usize, slot: Option<u32>) -> TaskSpec {
+    fn spec(stage: &Arc<Stage>, copy: usize, open: &mut Open, role: usize, slot: Option<u32>) -> TaskSpec {
         let r = &stage.model.roles[role];
-        let id = {
-            let mut open = stage.copies[copy].open.lock().expect("nobody panics with it");
-            open.ids += 1;
-            open.alive += 1;
-            open.ids
-        };
+        open.ids += 1;
+        open.alive += 1;
+        let id = open.ids;
         let actor = Actor {
             stage: Arc::clone(stage),
             copy,
@@ -201,29 +205,21 @@ impl Actor {
         ObjId(self.stage.copies[self.copy].objects + number)
     }
 
-    fn born(&mut self, cx: &mut Cx<'_>) {
-        let stage = Arc::clone(&self.stage);
-        let role = &stage.model.roles[self.role];
-        let mut open = stage.copies[self.copy].open.lock().expect("nobody panics with it");
+    fn born(&mut self, open: &mut Open, cx: &mut Cx<'_>) {
+        let role = &self.stage.model.roles[self.role];
         let deal = &mut open.deals[self.role];
         self.turns = Some((role.turns.at(deal.place(0, cx)).round() as u32).max(1));
         self.starts = std::iter::zip(&mut deal.starts, &role.starts).map(|(even, s)| even.take(s.per_life)).collect();
     }
 
     /// A turn's run, cut where it wakes and starts others, and the sleep.
-    fn turn(&mut self, cx: &mut Cx<'_>, left: u32) {
+    fn turn(&mut self, open: &mut Open, cx: &mut Cx<'_>, left: u32) {
         let stage = Arc::clone(&self.stage);
         let (role, links) = (&stage.model.roles[self.role], &stage.links[self.role]);
         let mut events: Vec<Op> = Vec::new();
-        let run = {
-            let mut open = stage.copies[self.copy].open.lock().expect("nobody panics with it");
-            role.run_us.at(open.deals[self.role].place(1, cx)) * 1e3 / stage.speed
-        };
+        let run = role.run_us.at(open.deals[self.role].place(1, cx)) * 1e3 / stage.speed;
         for (entry, &who) in links.wakes.iter().enumerate() {
-            let n = {
-                let mut open = stage.copies[self.copy].open.lock().expect("nobody panics with it");
-                open.deals[self.role].wakes[entry].take(role.wakes[entry].per_turn)
-            };
+            let n = open.deals[self.role].wakes[entry].take(role.wakes[entry].per_turn);
             events.extend((0..n).map(|_| Op::SemPost(self.object(who as u32), 1)));
         }
         for (entry, &(who, slot)) in links.starts.iter().enumerate() {
@@ -232,13 +228,13 @@ impl Actor {
             self.starts[entry] -= n;
             for _ in 0..n {
                 events.extend(slot.map(|s| Op::SemWait(self.object(s))));
-                events.push(Op::Spawn(Box::new(Actor::spec(&stage, self.copy, who, slot))));
+                events.push(Op::Spawn(Box::new(Actor::spec(&stage, self.copy, open, who, slot))));
             }
         }
         let piece = (run / (events.len() + 1) as f64) as Nanos;
         self.due.clear();
         if left > 1 {
-            self.end_turn(cx);
+            self.end_turn(open, cx);
         }
         self.due.push(Op::Run(piece));
         for event in events.into_iter().rev() {
@@ -247,21 +243,18 @@ impl Actor {
         }
     }
 
-    fn end_turn(&mut self, cx: &mut Cx<'_>) {
+    fn end_turn(&mut self, open: &mut Open, cx: &mut Cx<'_>) {
         let stage = Arc::clone(&self.stage);
         let role = &stage.model.roles[self.role];
         // The end that is most behind its share.
-        let (entry, place) = {
-            let mut open = stage.copies[self.copy].open.lock().expect("nobody panics with it");
-            let deal = &mut open.deals[self.role];
-            for (even, end) in std::iter::zip(&mut deal.ends, &role.ends) {
-                even.0 += end.share;
-            }
-            let most = (0..deal.ends.len()).max_by(|&a, &b| deal.ends[a].0.total_cmp(&deal.ends[b].0));
-            let Some(entry) = most else { return };
-            deal.ends[entry].0 -= 1.0;
-            (entry, deal.place(2, cx))
-        };
+        let deal = &mut open.deals[self.role];
+        for (even, end) in std::iter::zip(&mut deal.ends, &role.ends) {
+            even.0 += end.share;
+        }
+        let most = (0..deal.ends.len()).max_by(|&a, &b| deal.ends[a].0.total_cmp(&deal.ends[b].0));
+        let Some(entry) = most else { return };
+        deal.ends[entry].0 -= 1.0;
+        let place = deal.place(2, cx);
         match stage.links[self.role].ends[entry] {
             Some(_) => {
                 self.waits = Some(entry);
@@ -276,32 +269,32 @@ impl Program for Actor {
     fn next(&mut self, cx: &mut Cx<'_>) -> Op {
         let stage = Arc::clone(&self.stage);
         let copy = &stage.copies[self.copy];
-        let open = || copy.open.lock().expect("nobody panics with it");
         if let Some(op) = self.due.pop() {
             // Its wait begins: the only operation on its own role's semaphore.
             if let (Op::SemWait(_), Some(entry), true) = (&op, self.waits, self.due.is_empty()) {
                 let give_up = (give_up_us(&stage.model.roles[self.role].ends[entry]) * 1e3) as u64;
-                open().waits[self.role].push((cx.now + give_up.max(1_000_000), self.id));
+                copy.open().waits[self.role].push((cx.now + give_up.max(1_000_000), self.id));
             }
             return op;
         }
         if self.over {
             return Op::Exit;
         }
+        let open = &mut copy.open();
         if self.waits.take().is_some() {
-            open().waits[self.role].retain(|(_, id)| *id != self.id);
+            open.waits[self.role].retain(|(_, id)| *id != self.id);
         }
         if self.turns.is_none() {
-            self.born(cx);
+            self.born(open, cx);
         }
         match self.turns {
             Some(left @ 1..) => {
                 self.turns = Some(left - 1);
-                self.turn(cx, left);
+                self.turn(open, cx, left);
             }
             _ => {
                 self.over = true;
-                open().alive -= 1;
+                open.alive -= 1;
                 self.due.extend(self.slot.map(|slot| Op::SemPost(self.object(slot), 1)));
                 // A dispatcher's jobs have ended when it has all slots.
                 for slot in stage.links[self.role].starts.iter().filter_map(|(_, slot)| *slot) {
@@ -329,7 +322,7 @@ impl Program for Keeper {
             return op;
         }
         let copy = &self.stage.copies[self.copy];
-        let mut open = copy.open.lock().expect("nobody panics with it");
+        let mut open = copy.open();
         if open.alive == 0 {
             return Op::Exit;
         }
