@@ -1,20 +1,16 @@
 //! Perfetto traces in: what our writer writes; compact bundles as Perfetto's own recorder writes them; damage.
 
-use std::io::{Cursor, Write};
-use std::path::Path;
+mod common;
 
+use std::io::Write;
+
+use common::{damage, read, read_file};
 use contend_trace::perfetto::Writer;
 use contend_trace::perfetto::proto::{CompactSched, FtraceEvent, FtraceEventBundle, ProcessTree, SchedWakeup, Thread};
 use contend_trace::perfetto::proto::{SystemInfo, Trace, TracePacket};
-use contend_trace::{Context, Event, Format, Kind, ReadReport, Reader, SchedSink, TaskRef, TaskState, open};
+use contend_trace::{Context, Event, Format, Kind, SchedSink, TaskRef, TaskState};
 use proptest::prelude::*;
 use prost::Message;
-
-fn read(file: Vec<u8>) -> (Vec<Event>, ReadReport) {
-    let mut reader = Reader::from_read("it", Cursor::new(file)).expect("a trace");
-    let events: Vec<_> = (&mut reader).map(|e| e.expect("an event")).collect();
-    (events, reader.report())
-}
 
 fn written(events: &[Event]) -> Vec<u8> {
     let mut out = Writer::new(Vec::new()).unwrap();
@@ -23,8 +19,7 @@ fn written(events: &[Event]) -> Vec<u8> {
 }
 
 fn sample() -> Vec<Event> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/trace-cmd-v6.dat.gz");
-    open(path).unwrap().map(Result::unwrap).collect()
+    read_file("trace-cmd-v6.dat.gz").0
 }
 
 /// All but the names of who recorded: those are learned from the events before.
@@ -240,32 +235,10 @@ fn a_cut_file_is_read_as_far_as_it_goes() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// Bytes changed anywhere, pieces left out, the end cut off.
     #[test]
-    fn damage_never_panics(
-        which in 0..2usize,
-        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..40),
-        hole in any::<(prop::sample::Index, u16)>(),
-        cut in prop::option::of(any::<prop::sample::Index>()),
-    ) {
+    fn damage_never_panics(which in 0..2usize, damage in damage()) {
         static FILES: std::sync::LazyLock<[Vec<u8>; 2]> =
             std::sync::LazyLock::new(|| [written(&sample()), packed(compact())]);
-        let mut file = FILES[which].clone();
-        for (at, byte) in changes {
-            let at = at.index(file.len());
-            file[at] = byte;
-        }
-        if hole.1 % 3 == 0 {
-            let from = hole.0.index(file.len());
-            file.drain(from..(from + usize::from(hole.1) % 500).min(file.len()));
-        }
-        if let Some(cut) = cut {
-            let len = cut.index(file.len());
-            file.truncate(len);
-        }
-        if let Ok(mut reader) = Reader::from_read("mutated", Cursor::new(file)) {
-            let events = (&mut reader).filter(Result::is_ok).count() as u64;
-            prop_assert_eq!(reader.report().events, events);
-        }
+        damage.survives(FILES[which].clone())?;
     }
 }

@@ -1,30 +1,18 @@
 //! Whole recordings: what is counted, that the three prints of one recording agree, and that damage never panics.
 
+mod common;
+
 use std::fs;
 use std::io::{Read, Write};
-use std::path::{Path, PathBuf};
 
+use common::{data, read, read_file};
 use contend_trace::event::contention;
 use contend_trace::{
     Context, Event, Format, Kind, ReadReport, Reader, SchedSink, TaskState, TraceError, ftrace, open, perfetto,
 };
 
-fn data(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name)
-}
-
-fn read(mut reader: Reader) -> (Vec<Event>, ReadReport) {
-    let events: Vec<_> = (&mut reader).map(|e| e.expect("an event")).collect();
-    assert!(reader.next().is_none());
-    (events, reader.report())
-}
-
-fn read_file(name: &str) -> (Vec<Event>, ReadReport) {
-    read(open(data(name)).expect("a recording"))
-}
-
 fn read_text(text: &str) -> (Vec<Event>, ReadReport) {
-    read(Reader::from_read("text", std::io::Cursor::new(text.to_owned().into_bytes())).expect("a recording"))
+    read(text.as_bytes().to_vec())
 }
 
 const SAMPLES: [&str; 8] = [
@@ -164,7 +152,7 @@ fn missing_switches_are_counted_unless_a_gap_explains_them() {
     assert_eq!(read_text(&broken).1.unchained, 1);
     let marked = switch(1, 2) + "CPU:0 [LOST 7 EVENTS]\n" + &switch(3, 4);
     assert_eq!(read_text(&marked).1.unchained, 0);
-    assert_eq!(read(open(data("tracefs-noirq.txt")).unwrap()).1.cpus, [1]);
+    assert_eq!(read_file("tracefs-noirq.txt").1.cpus, [1]);
 }
 
 #[test]
@@ -192,11 +180,11 @@ fn gzip_is_read_and_its_damage_is_an_error() {
     let mut gz = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     gz.write_all(&plain).unwrap();
     let gz = gz.finish().unwrap();
-    let (events, _) = read(Reader::from_read("x.gz", std::io::Cursor::new(gz.clone())).unwrap());
+    let (events, _) = read(gz.clone());
     assert_eq!(events, read_file("tracefs.txt").0);
 
     // One that is cut off is read up to there; one that is damaged is an error.
-    let (some, report) = read(Reader::from_read("x.gz", std::io::Cursor::new(gz[..gz.len() / 2].to_vec())).unwrap());
+    let (some, report) = read(gz[..gz.len() / 2].to_vec());
     assert!(report.truncated && some.len() > 10 && some[..] == events[..some.len()], "{report}");
     let mut damaged = gz;
     let middle = damaged.len() / 2;

@@ -3,26 +3,12 @@
 mod common;
 
 use std::io::{Cursor, Read};
-use std::path::{Path, PathBuf};
 
-use common::{Machine, PC, format};
-use contend_trace::{Context, Event, Format, Kind, ReadReport, Reader, TaskRef, TaskState, TraceError, open};
+use common::dat::{Machine, PC, format};
+use common::{damage, data, read, read_file};
+use contend_trace::{Context, Event, Format, Kind, Reader, TaskRef, TaskState, TraceError};
 use flate2::read::GzDecoder;
 use proptest::prelude::*;
-
-fn data(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name)
-}
-
-fn finish(mut reader: Reader) -> (Vec<Event>, ReadReport) {
-    let events: Vec<_> = (&mut reader).map(|e| e.expect("an event")).collect();
-    assert!(reader.next().is_none());
-    (events, reader.report())
-}
-
-fn read(file: Vec<u8>) -> (Vec<Event>, ReadReport) {
-    finish(Reader::from_read("file", Cursor::new(file)).expect("a trace.dat"))
-}
 
 fn gunzipped(name: &str) -> Vec<u8> {
     let mut plain = Vec::new();
@@ -33,9 +19,9 @@ fn gunzipped(name: &str) -> Vec<u8> {
 /// Linux 6.12, hackbench on 4 emulated CPUs; printed by `trace-cmd report -N -t`, which gives no contexts.
 #[test]
 fn what_trace_cmd_prints_is_what_is_read() {
-    let (mut text, text_report) = finish(open(data("trace-cmd-v6.txt.gz")).unwrap());
+    let (mut text, text_report) = read_file("trace-cmd-v6.txt.gz");
     for name in ["trace-cmd-v6.dat.gz", "trace-cmd-v7-zstd.dat"] {
-        let (events, report) = finish(open(data(name)).unwrap());
+        let (events, report) = read_file(name);
         assert_eq!(
             (report.format, report.unparsable.count, report.truncated),
             (Format::TraceDat, 0, false),
@@ -60,7 +46,7 @@ fn what_trace_cmd_prints_is_what_is_read() {
 
 #[test]
 fn a_plain_file_is_read_in_place_and_a_stream_is_copied() {
-    let from_file = finish(open(data("trace-cmd-v7-zstd.dat")).unwrap());
+    let from_file = read_file("trace-cmd-v7-zstd.dat");
     assert_eq!(from_file, read(std::fs::read(data("trace-cmd-v7-zstd.dat")).unwrap()));
 }
 
@@ -351,39 +337,14 @@ fn a_header_that_ends_or_makes_no_sense_is_an_error() {
     assert!(error.contains("version \"8\""), "{error}");
 }
 
-fn read_anything(file: Vec<u8>) {
-    let Ok(mut reader) = Reader::from_read("mutated", Cursor::new(file)) else { return };
-    let events = (&mut reader).filter(Result::is_ok).count() as u64;
-    assert_eq!(reader.report().events, events);
-}
-
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// Bytes changed anywhere, pieces left out, the end cut off.
     #[test]
-    fn damage_never_panics(
-        which in 0..2usize,
-        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..40),
-        hole in any::<(prop::sample::Index, u16)>(),
-        cut in prop::option::of(any::<prop::sample::Index>()),
-    ) {
+    fn damage_never_panics(which in 0..2usize, damage in damage()) {
         static FILES: std::sync::LazyLock<[Vec<u8>; 2]> = std::sync::LazyLock::new(|| {
             [gunzipped("trace-cmd-v6.dat.gz"), std::fs::read(data("trace-cmd-v7-zstd.dat")).unwrap()]
         });
-        let mut file = FILES[which].clone();
-        for (at, byte) in changes {
-            let at = at.index(file.len());
-            file[at] = byte;
-        }
-        if hole.1 % 3 == 0 {
-            let from = hole.0.index(file.len());
-            file.drain(from..(from + usize::from(hole.1) % 500).min(file.len()));
-        }
-        if let Some(cut) = cut {
-            let len = cut.index(file.len());
-            file.truncate(len);
-        }
-        read_anything(file);
+        damage.survives(FILES[which].clone())?;
     }
 }
