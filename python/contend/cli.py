@@ -26,11 +26,10 @@ from contend.progress import RunProgress
 from contend.record.command import command as record_command
 from contend.report import command as report_command
 from contend.study import command as study_command
-from contend.study.command import Interrupted
 from contend.sweeping import command as sweep_command
+from contend.working import EXIT_OK, Interrupted, working
 from contend.xen import command as xen_command
 
-EXIT_OK = 0
 EXIT_INPUT = 2
 EXIT_BY_OUTCOME = {
     "finished": 0,
@@ -210,8 +209,7 @@ def run(
 
     scale = (("workload.copies", copies), ("workload.speed", speed), ("workload.jobs", jobs))
     sets += tuple((key, value) for key, value in scale if value is not None)
-    line = RunProgress(forced=progress) if progress or (sys.stderr.isatty() and not quiet) else None
-    try:
+    with working(RunProgress(forced=progress), quiet=quiet) as line:
         # A later --set of the same key wins, as on other command lines.
         result = simulate(
             scenario,
@@ -225,11 +223,6 @@ def run(
             trace=trace,
             progress=line,
         )
-    except KeyboardInterrupt:
-        raise Interrupted from None
-    finally:
-        if line:
-            line.clear()
     summary = result.to_dict()
     replay = replay_command(
         scenario, machine=machine, policy=policy, sets=sets, seed=summary["seed"], horizon=horizon, warmup=warmup

@@ -10,7 +10,7 @@ import click
 
 from contend import _core
 from contend.probing import check_target, write
-from contend.study.command import EXIT_OK
+from contend.working import EXIT_OK
 
 
 @click.group("machine")

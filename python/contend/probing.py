@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +15,7 @@ import click
 from contend import _core
 from contend._core import ContendError
 from contend.progress import ShareProgress
-from contend.study.command import EXIT_OK, Interrupted
+from contend.working import EXIT_OK, working
 
 NEVER_NS = 1_000_000_000
 """A residency that says "never"."""
@@ -96,17 +95,11 @@ def command(*, out: str | None, name: str | None, quick: bool, force: bool, as_j
         check_target(Path(out), force=force)
     elif name is not None and not as_json:
         check_target(_file_of(name), force=force)
-    line = ShareProgress("measuring", forced=progress) if progress or sys.stderr.isatty() else None
-    try:
+    with working(ShareProgress("measuring", forced=progress)) as line:
         report = probe(quick=quick, name=name, progress=line)
         file = Path(out) if out is not None else None if as_json else _file_of(report["name"])
         if file is not None:
             write(file, report["toml"], force=force)
-    except KeyboardInterrupt:
-        raise Interrupted from None
-    finally:
-        if line:
-            line.clear()
     if as_json:
         click.echo(json.dumps(report, indent=2))
         return EXIT_OK

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from typing import Any
 
 import click
@@ -11,7 +10,7 @@ import click
 from contend._core import ContendError
 from contend.bench import locks as benching
 from contend.progress import RunsProgress
-from contend.study.command import EXIT_OK, Interrupted
+from contend.working import EXIT_OK, working
 
 DOUBLED = (1, 2, 4, 8, 16, 32, 64)
 THREADS_MAX = 1024
@@ -133,14 +132,8 @@ def command(
         plotting.pyplot(plot)
     repeats = repeat or (1 if simulate else 3)
     load = benching.Load(critical_ns=critical_ns, think_ns=think_ns, hogs=hogs, seconds=seconds, seed=seed)
-    line = RunsProgress(forced=progress) if progress or sys.stderr.isatty() else None
-    try:
+    with working(RunsProgress(forced=progress)) as line:
         rows = _rows(world, locks, threads, machine=machine, policy=policy, load=load, repeat=repeats, line=line)
-    except KeyboardInterrupt:
-        raise Interrupted from None
-    finally:
-        if line:
-            line.clear()
     said = {"world": world, "machine": rows[0].get("machine"), "policy": policy if world == "simulated" else None}
     said |= {"critical_ns": critical_ns, "think_ns": list(think_ns), "hogs": hogs, "repeat": repeats, "seed": seed}
     if as_json:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
 
 import click
 
 from contend.comparing.numbers import SEEDS_DEFAULT, SEEDS_MAX
 from contend.progress import RunsProgress
-from contend.study.command import Interrupted
+from contend.working import working
 
 
 def _seeds(_ctx: click.Context, _param: click.Parameter, given: str) -> int:
@@ -66,8 +65,7 @@ def compare(
 
         # A file that cannot be drawn is refused before the work, not after it.
         plotting.pyplot(plot)
-    line = RunsProgress(forced=progress) if progress or sys.stderr.isatty() else None
-    try:
+    with working(RunsProgress(forced=progress)) as line:
         found = comparison.compare(
             baseline,
             *results,
@@ -77,11 +75,6 @@ def compare(
             jobs=jobs,
             progress=line,
         )
-    except KeyboardInterrupt:
-        raise Interrupted from None
-    finally:
-        if line:
-            line.clear()
     if plot:
         plotting.draw([r.result for r in (found.baseline, *(a.runs for a in found.results)) if r.result], plot)
     if as_json:

@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from contend import _core
-from contend.study.command import EXIT_OK
 from contend.units import duration_us, percent, seconds, si
+from contend.working import EXIT_OK
 
 ROLES_MAX = 20
 

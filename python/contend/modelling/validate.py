@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,8 +12,8 @@ import click
 from contend import _core
 from contend.progress import RunProgress
 from contend.run import Progress, SetValue, text_of
-from contend.study.command import EXIT_OK, Interrupted
 from contend.units import duration_us, seconds
+from contend.working import EXIT_OK, working
 
 TASKS_SHOWN = 8
 
@@ -161,8 +160,7 @@ def command(
     """
     from contend.cli import key_value, seed_number
 
-    line = RunProgress(forced=progress) if progress or sys.stderr.isatty() else None
-    try:
+    with working(RunProgress(forced=progress)) as line:
         said = validate(
             recording,
             machine=machine,
@@ -171,11 +169,6 @@ def command(
             seed=seed_number(seed),
             progress=line,
         )
-    except KeyboardInterrupt:
-        raise Interrupted from None
-    finally:
-        if line:
-            line.clear()
     if as_json:
         click.echo(json.dumps(said, indent=2))
         return EXIT_OK

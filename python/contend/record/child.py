@@ -14,7 +14,7 @@ from pathlib import Path
 from types import FrameType
 
 from contend._core import ContendError
-from contend.study.command import Interrupted
+from contend.working import Interrupted
 
 RECORDER = "contend-record"
 """The name of the recorder's task. What a task of this name executes is what was to be recorded

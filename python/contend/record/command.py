@@ -11,7 +11,7 @@ import click
 
 from contend._core import ContendError
 from contend.progress import ShareProgress
-from contend.study.command import EXIT_OK
+from contend.working import EXIT_OK
 
 BUFFER_MIB = 8.0
 ELSEWHERE = "intel-2s-44c-88t"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from contend._core import ContendError
 from contend.record import events
 from contend.record.child import Child, Signals
-from contend.study.command import Interrupted
+from contend.working import Interrupted
 
 if TYPE_CHECKING:
     from contend.record.recorder import Options, Said

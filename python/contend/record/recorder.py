@@ -18,7 +18,7 @@ from contend import _core
 from contend._core import ContendError, __version__
 from contend.record import child, drain, events, kernel, pages, perf, store, tracedat, tracefs
 from contend.record.child import RECORDER, Child, Signals
-from contend.study.command import Interrupted
+from contend.working import Interrupted
 
 LOOK_S = 0.1
 """Time between two looks at the buffers."""

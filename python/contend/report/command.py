@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import click
 
 from contend._core import ContendError
 from contend.progress import RunsProgress
-from contend.study.command import Interrupted, study_names
+from contend.study.command import study_names
+from contend.working import working
 
 
 @click.command()
@@ -36,16 +36,10 @@ def report(*, results: tuple[str, ...], out: str, show: bool, as_json: bool, pro
 
     target = Path(out)
     check_target(target)
-    line = RunsProgress(forced=progress) if progress or sys.stderr.isatty() else None
-    try:
+    with working(RunsProgress(forced=progress)) as line:
         made = page_of(results, progress=line)
         html = made.html()
         page.write(html, target)
-    except KeyboardInterrupt:
-        raise Interrupted from None
-    finally:
-        if line:
-            line.clear()
     size = target.stat().st_size
     if as_json:
         import json

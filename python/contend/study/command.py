@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import json
-import sys
 
 import click
 
 from contend.progress import RunsProgress
 from contend.study.model import SEEDS_MAX
+from contend.working import EXIT_OK, working
 
-EXIT_OK = 0
 EXIT_DIFFERS = 1
-
-
-class Interrupted(Exception):
-    """Ctrl-C while something was simulated."""
 
 
 def study_names(
@@ -69,16 +64,10 @@ def reproduce(
 
         # A file that cannot be drawn is refused before the work, not after it; and it is drawn last.
         plotting.pyplot(plot)
-    line = _line(forced=progress)
-    try:
+    with working(RunsProgress(forced=progress)) as line:
         found = reproduction.reproduce(
             studies or None, quick=quick, seeds=seeds, ablate=ablate, beyond=beyond, progress=line
         )
-    except KeyboardInterrupt:
-        raise Interrupted from None
-    finally:
-        if line:
-            line.clear()
     if as_json:
         click.echo(json.dumps(found.to_dict(), indent=2))
     else:
@@ -111,14 +100,8 @@ def fit(*, study: str, check: bool, as_json: bool, progress: bool) -> int:
     """Derive STUDY's fitted parameters again, from the unpatched rows that it names and from nothing else."""
     from contend.study import fitting
 
-    line = _line(forced=progress)
-    try:
+    with working(RunsProgress(forced=progress)) as line:
         found = fitting.fit(study, progress=line)
-    except KeyboardInterrupt:
-        raise Interrupted from None
-    finally:
-        if line:
-            line.clear()
     if as_json:
         click.echo(json.dumps(found.to_dict(), indent=2))
     else:
@@ -131,7 +114,3 @@ def fit(*, study: str, check: bool, as_json: bool, progress: bool) -> int:
             click.echo(f"error: {differing}", err=True)
         return EXIT_DIFFERS
     return EXIT_OK
-
-
-def _line(*, forced: bool) -> RunsProgress | None:
-    return RunsProgress(forced=forced) if forced or sys.stderr.isatty() else None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +12,7 @@ import click
 from contend._core import ContendError
 from contend.comparing.command import jobs_number
 from contend.progress import RunsProgress
-from contend.study.command import Interrupted
+from contend.working import Interrupted, working
 
 if TYPE_CHECKING:
     from contend.sweeping.sweep import Sweep
@@ -50,26 +49,19 @@ def sweep(
         )
     if dry_run:
         return _dry(sweep, out, as_json)
-    line = RunsProgress(forced=progress) if progress or sys.stderr.isatty() else None
-    try:
-        found = sweeping.sweep(sweep, out=out, jobs=jobs, cluster=cluster, progress=line)
-    except KeyboardInterrupt:
-        raise Interrupted from None
-    except sweeping.Incomplete as e:
-        if line:
-            line.clear()
-        again = ["contend", "sweep", sweep, *(["--out", out] if out else [])]
-        again += ["--cluster", cluster] if cluster else []
-        kept = (
-            f"{e.sweep.about['done']:,} of {e.sweep.about['points']:,} points are in {e.sweep.directory}; "
-            f"`{shlex.join(again)}` goes on"
-        )
-        if isinstance(e.__cause__, KeyboardInterrupt):
-            raise Interrupted(kept) from None
-        raise ContendError(f"{e.why}\n  {kept}") from None
-    finally:
-        if line:
-            line.clear()
+    with working(RunsProgress(forced=progress)) as line:
+        try:
+            found = sweeping.sweep(sweep, out=out, jobs=jobs, cluster=cluster, progress=line)
+        except sweeping.Incomplete as e:
+            again = ["contend", "sweep", sweep, *(["--out", out] if out else [])]
+            again += ["--cluster", cluster] if cluster else []
+            kept = (
+                f"{e.sweep.about['done']:,} of {e.sweep.about['points']:,} points are in {e.sweep.directory}; "
+                f"`{shlex.join(again)}` goes on"
+            )
+            if isinstance(e.__cause__, KeyboardInterrupt):
+                raise Interrupted(kept) from None
+            raise ContendError(f"{e.why}\n  {kept}") from None
     if as_json:
         click.echo(json.dumps(_object(found), indent=2))
     else:

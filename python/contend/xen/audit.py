@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from contend import _core
-from contend.study.command import EXIT_OK
+from contend.working import EXIT_OK
 from contend.xen import host
 from contend.xen.trace import HZ, cpu_hz_option
 

@@ -17,7 +17,7 @@ import click
 
 from contend import _core
 from contend._core import ContendError
-from contend.study.command import EXIT_OK
+from contend.working import EXIT_OK
 
 COMMANDS = {"credit": "sched-credit", "credit2": "sched-credit2"}
 

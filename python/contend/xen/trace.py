@@ -12,7 +12,7 @@ import click
 
 from contend import _core
 from contend._core import ContendError
-from contend.study.command import EXIT_OK, Interrupted
+from contend.working import EXIT_OK, Interrupted
 
 HZ = 2_400_000_000
 """The frequency of the time stamps where none is given: xenalyze's."""
