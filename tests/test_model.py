@@ -118,6 +118,29 @@ def test_validation_compares_both_sides() -> None:
         assert 1 / 3 < c["simulated"] / c["recorded"] < 3, (key, c)
 
 
+def test_locks_of_the_recorded_kernel(contend: Contend, tmp_path: Path) -> None:
+    locks = package.model(PGBENCH)["recorded_locks"]
+    assert {"spinlock", "mutex"} & {lock["kind"] for lock in locks}
+    assert [lock["wait_s"] for lock in locks] == sorted((lock["wait_s"] for lock in locks), reverse=True)
+    assert locks[0]["lock"] == 1
+    assert locks[0]["address"].startswith("0x")
+    assert all(0 < lock["wait_max_us"] <= lock["wait_s"] * 1e6 * 1.000001 for lock in locks)
+    everybody = package.model(PGBENCH, all=True)["recorded_locks"]
+    assert sum(lock["contended"] for lock in everybody) > sum(lock["contended"] for lock in locks)
+    assert package.validate(PGBENCH)["recorded_locks"] == locks
+    result = package.run(PGBENCH, out=tmp_path / "result")
+    assert result.summary["recorded_locks"] == locks
+    assert not package.run({"machine": "2c", "workload": {"kind": "ping-pong"}}).summary["recorded_locks"]
+    words = "Contended locks of the recorded kernel"
+    for command in (("model", PGBENCH), ("validate", PGBENCH), ("explain", tmp_path / "result")):
+        said = contend(*command).stdout
+        assert words in said
+        assert "total wait" in said
+    done = contend("report", tmp_path / "result", "--out", tmp_path / "page.html")
+    assert done.returncode == 0, done.stderr
+    assert words in (tmp_path / "page.html").read_text()
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import IO, Any
 
 from rich import box
@@ -16,6 +16,7 @@ from contend.units import duration_us, percent, seconds, si
 from contend.xen import report
 
 WIDTH_PIPED = 120
+RECORDED_LOCKS_SHOWN = 10
 
 
 def console(file: IO[str] | None = None) -> Console:
@@ -164,6 +165,7 @@ def explained(e: dict[str, Any], out: Console) -> None:
 
         explained_guests(e["guests"], out)
     _locks(e, out)
+    recorded_locks(e["recorded_locks"], out)
     if not e["xen"]:
         _wakeups(e, out)
     waits = [
@@ -199,13 +201,23 @@ def explained(e: dict[str, Any], out: Console) -> None:
         out.print(table("Tasks with the longest waits", columns, waits))
 
 
-def lock_row(lock: dict[str, Any]) -> tuple[str, ...]:
-    """A lock in the columns of `perf lock contention`."""
+def waits_row(lock: Mapping[str, Any]) -> tuple[str, ...]:
+    """What was waited for a lock, in the columns of `perf lock contention`."""
     return (
         f"{lock['contended']:,}",
         duration_us(lock["wait_s"] * 1e6),
         duration_us(lock["wait_max_us"]),
         duration_us(lock["wait_s"] * 1e6 / lock["contended"]) if lock["contended"] else "",
+    )
+
+
+WAIT_COLUMNS = [("contended", "right"), ("total wait", "right"), ("max wait", "right"), ("avg wait", "right")]
+
+
+def lock_row(lock: dict[str, Any]) -> tuple[str, ...]:
+    """A lock in the columns of `perf lock contention`, and how often it was taken and for how long."""
+    return (
+        *waits_row(lock),
         f"{lock['acquisitions']:,}",
         duration_us(lock["hold_s"] * 1e6),
         lock["kind"],
@@ -214,15 +226,23 @@ def lock_row(lock: dict[str, Any]) -> tuple[str, ...]:
 
 
 LOCK_COLUMNS = [
-    ("contended", "right"),
-    ("total wait", "right"),
-    ("max wait", "right"),
-    ("avg wait", "right"),
+    *WAIT_COLUMNS,
     ("acquired", "right"),
     ("held", "right"),
     ("type", "left"),
     ("lock", "fold"),
 ]
+
+
+def recorded_locks(locks: Sequence[Mapping[str, Any]], out: Console) -> None:
+    """The contended locks of a recording's kernel; nothing if there are none."""
+    if not locks:
+        return
+    columns = [*WAIT_COLUMNS, ("type", "left"), ("lock", "right")]
+    rows = [(*waits_row(lock), lock["kind"], f"{lock['lock']}") for lock in locks[:RECORDED_LOCKS_SHOWN]]
+    out.print(table("Contended locks of the recorded kernel, by time waited", columns, rows))
+    if len(locks) > len(rows):
+        out.print(f"{len(locks) - len(rows)} more locks; --json has all.")
 
 
 def _locks(e: dict[str, Any], out: Console) -> None:

@@ -6,10 +6,11 @@ use contend_workload::WorkloadSpec;
 use contend_workload::model::fitted::{self, Fitted};
 use contend_workload::model::step::Why;
 use contend_workload::model::{Exact, Model, Start, rt_app};
-use contend_workload::recording::RecordingSpec;
+use contend_workload::recording::{RecordingReport, RecordingSpec};
 use serde_json::{Value, json};
 
 use crate::error::{At, RunError, ScenarioError};
+use crate::result::recorded_locks;
 use crate::run::{Partial, write_error};
 use crate::scenario::{Plan, Scenario};
 
@@ -56,7 +57,8 @@ pub fn model(path: &Path, command: &str, all: bool, out: Option<&Path>) -> Resul
         Model::Exact(exact) => describe(exact, &fitted::fit(exact)),
         Model::Fitted(fitted) => json!({"form": "fitted", "source": fitted.source, "roles": roles(fitted)}),
     };
-    said["report"] = report.into();
+    said["report"] = report.as_ref().map_or(String::new(), ToString::to_string).into();
+    said["recorded_locks"] = json!(report.iter().flat_map(recorded_locks).collect::<Vec<_>>());
     let (Some(form), Some(out)) = (form, out) else { return Ok(said) };
     let bytes = match (form, model) {
         (Form::Exact, model @ Model::Exact(_)) => model.to_bytes(),
@@ -77,7 +79,7 @@ pub fn model(path: &Path, command: &str, all: bool, out: Option<&Path>) -> Resul
 }
 
 /// The model of a plan's workload, and what became of its recording.
-fn of_plan(plan: &Plan, command: &str, all: bool) -> Result<(Model, String), RunError> {
+fn of_plan(plan: &Plan, command: &str, all: bool) -> Result<(Model, Option<RecordingReport>), RunError> {
     let read = |file: &str| plan.read_input(file);
     let input = |file: &str| {
         let read = read(file);
@@ -88,11 +90,11 @@ fn of_plan(plan: &Plan, command: &str, all: bool) -> Result<(Model, String), Run
             let spec = RecordingSpec { command: command.into(), all, ..spec.clone() };
             let made = spec.model(input(&spec.file)?, &read);
             let (model, report) = made.map_err(|e| plan.workload_error(e.into()))?;
-            Ok((Model::Exact(model), report.to_string()))
+            Ok((Model::Exact(model), Some(report)))
         }
         Some(WorkloadSpec::Model(spec)) => {
             let model = Model::parse(&input(&spec.file)?, &spec.file).map_err(|e| plan.workload_error(e.into()))?;
-            Ok((model, String::new()))
+            Ok((model, None))
         }
         other => {
             let at = At { file: plan.file.clone(), line: 0, key: "workload.kind".into() };

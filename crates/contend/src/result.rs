@@ -15,6 +15,7 @@ use contend_platform::Account;
 use contend_sched::switches::Value;
 use contend_sim::host::{LockReport, Outcome, RunResult};
 use contend_sim::os::{MetricStore, Samples, TaskReport, histogram};
+use contend_workload::recording::{self, RecordingReport};
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
@@ -84,6 +85,7 @@ pub struct Summary {
     pub metrics: Metrics,
     pub engine: EngineSummary,
     pub recordings: Vec<String>,
+    pub recorded_locks: Vec<RecordedLock>,
     pub features: Ordered<String>,
 }
 
@@ -115,6 +117,19 @@ pub struct Lock {
     pub wait_s: f64,
     pub wait_max_us: f64,
     pub hold_s: f64,
+}
+
+/// A lock of a recording's kernel that its tasks waited for.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs, reason = "docs/results.md describes each key")]
+pub struct RecordedLock {
+    pub recording: String,
+    pub lock: u32,
+    pub address: String,
+    pub kind: &'static str,
+    pub contended: u64,
+    pub wait_s: f64,
+    pub wait_max_us: f64,
 }
 
 /// All locks of one kind.
@@ -216,6 +231,20 @@ pub(crate) fn percentiles(h: &Histogram<u64>) -> Percentiles {
     }
 }
 
+/// The recorded locks with the longest waits.
+pub(crate) fn recorded_locks(report: &RecordingReport) -> Vec<RecordedLock> {
+    let row = |l: &recording::RecordedLock| RecordedLock {
+        recording: report.file.clone(),
+        lock: l.number,
+        address: format!("{:#x}", l.address),
+        kind: l.kind,
+        contended: l.contended,
+        wait_s: seconds(l.wait_ns),
+        wait_max_us: l.wait_max_ns as f64 / 1e3,
+    };
+    report.locks.iter().take(LOCKS_MAX).map(row).collect()
+}
+
 fn lock(l: &LockReport) -> Lock {
     Lock {
         name: l.name.clone(),
@@ -289,7 +318,7 @@ fn metrics_summary(plan: &Plan, r: &RunResult, m: &MetricStore) -> Metrics {
 pub(crate) fn summarise(
     plan: &Plan,
     r: &RunResult,
-    recordings: Vec<String>,
+    recordings: Vec<RecordingReport>,
     inputs: BTreeMap<String, Input>,
 ) -> Output {
     let topo = &plan.machine.topology;
@@ -364,7 +393,8 @@ pub(crate) fn summarise(
             interrupts: r.counts.interrupts,
             line_transfers: by_distance(&r.transfers),
         },
-        recordings,
+        recorded_locks: recordings.iter().flat_map(recorded_locks).collect(),
+        recordings: recordings.iter().map(ToString::to_string).collect(),
         features: Ordered(features),
     };
     let stored = inputs.iter().map(|(name, i)| (name.clone(), i.stored.clone())).collect();

@@ -115,8 +115,7 @@ pub fn run(plan: &Plan, options: RunOptions<'_>) -> Result<Output, RunError> {
     {
         partial.publish(path)?;
     }
-    let recordings =
-        recordings.into_iter().map(|r| RecordingReport { file: own_name(&r.file), ..r }.to_string()).collect();
+    let recordings = recordings.into_iter().map(|r| RecordingReport { file: own_name(&r.file), ..r }).collect();
     let mut output = summarise(plan, &result, recordings, inputs.0);
     output.wall_s = wall.elapsed().as_secs_f64();
     output.cpu_s = thread_cpu_s() - cpu;

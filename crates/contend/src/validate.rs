@@ -14,7 +14,7 @@ use contend_workload::{WorkloadError, WorkloadSpec};
 use serde::Serialize;
 
 use crate::error::{At, RunError, ScenarioError};
-use crate::result::{Percentiles, percentiles};
+use crate::result::{Percentiles, RecordedLock, percentiles, recorded_locks};
 use crate::run::limits;
 use crate::scenario::Plan;
 
@@ -31,6 +31,8 @@ pub struct Validation {
     pub outcome: &'static str,
     /// What was read, and what is replayed.
     pub report: String,
+    /// Kernel locks that the compared tasks waited for in the recording.
+    pub recorded_locks: Vec<RecordedLock>,
     /// Over all replayed tasks.
     pub all: Pair,
     /// By the tasks' names; those that were switched most come first.
@@ -168,6 +170,7 @@ pub fn validate(plan: &Plan, progress: &mut dyn FnMut(Status) -> bool) -> Result
         policy: plan.preset.name.into(),
         outcome: if result.outcome == Outcome::Interrupted { "interrupted" } else { result.outcome.name() },
         report: report.to_string(),
+        recorded_locks: recorded_locks(&report),
         all: pair(&recorded.all, &simulated.all),
         tasks,
     })

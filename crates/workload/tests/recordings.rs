@@ -99,6 +99,51 @@ fn without_flags_the_running_task_is_taken_for_the_waker() {
 }
 
 #[test]
+fn contended_locks_of_the_recorded_kernel() {
+    let waits = [
+        ("000011", "cmd-10 [000] d..1.", "contention_begin: 0xffff888100000010 (flags=SPIN)"),
+        ("000013", "cmd-10 [000] d..1.", "contention_end: 0xffff888100000010 (ret=0)"),
+        ("000013", "cmd-10 [000] d..1.", "contention_begin: 0xffff888100000010 (flags=SPIN)"),
+        ("000014", "cmd-10 [000] d..1.", "contention_end: 0xffff888100000010 (ret=0)"),
+        // Spins, sleeps, and is preempted meanwhile: one wait.
+        ("000019", "cmd-11 [001] .....", "contention_begin: 0xffff888100000020 (flags=SPIN|MUTEX)"),
+        ("000020", "cmd-11 [001] .....", "contention_begin: 0xffff888100000020 (flags=MUTEX)"),
+        ("000022", "kworker/1:0-5 [001] .....", "contention_begin: 0xffff888100000010 (flags=SPIN)"),
+        ("000023", "kworker/1:0-5 [001] .....", "contention_end: 0xffff888100000010 (ret=0)"),
+        ("000027", "cmd-11 [001] .....", "contention_end: 0xffff888100000020 (ret=0)"),
+        // Readers and writers; the end of the first wait is lost, the last does not end.
+        ("000032", "cmd-10 [000] .....", "contention_begin: 0xffff888100000030 (flags=READ)"),
+        ("000034", "cmd-10 [000] .....", "contention_begin: 0xffff888100000030 (flags=READ)"),
+        ("000035", "cmd-10 [000] .....", "contention_end: 0xffff888100000030 (ret=0)"),
+        ("000036", "cmd-10 [000] .....", "contention_begin: 0xffff888100000030 (flags=WRITE)"),
+        ("000038", "cmd-10 [000] .....", "contention_end: 0xffff888100000030 (ret=0)"),
+        ("000039", "cmd-10 [000] .....", "contention_begin: 0xffff888100000040 (flags=)"),
+    ];
+    let mut lines: Vec<String> = SMALL.lines().map(Into::into).collect();
+    lines.extend(waits.map(|(us, who, what)| format!("{who} 1.{us}: {what}")));
+    let time = |line: &String| line.find(" 1.0000").map(|at| line[at..at + 9].to_string());
+    lines.sort_by_key(time);
+    let text = lines.join("\n");
+    let of = |all| {
+        let (_, r) = build(&text, &RecordingSpec { all, ..small() }).expect("a recording");
+        let said = r.to_string();
+        let rows = r.locks.iter().map(|l| (l.number, l.address & 0xff, l.kind, l.contended, l.wait_ns, l.wait_max_ns));
+        (rows.collect::<Vec<_>>(), said)
+    };
+    let (own, said) = of(false);
+    let expected = [
+        (1, 0x20, "mutex", 1, 8_000, 8_000),
+        (2, 0x10, "spinlock", 2, 3_000, 2_000),
+        (3, 0x30, "rwsem:W", 1, 2_000, 2_000),
+        (3, 0x30, "rwsem:R", 1, 1_000, 1_000),
+    ];
+    assert_eq!(own, expected);
+    assert!(said.contains("contended kernel locks: 5 waits of 0.014 ms in all"), "{said}");
+    let (everybody, _) = of(true);
+    assert_eq!(everybody[1], (2, 0x10, "spinlock", 3, 4_000, 2_000));
+}
+
+#[test]
 fn other_choices() {
     let of = |f: fn(&mut RecordingSpec)| {
         let mut s = small();

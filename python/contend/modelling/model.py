@@ -101,5 +101,6 @@ def show(said: dict[str, Any], out: Any) -> None:
     out.print(text.table("", columns, rows))
     if len(busiest) > ROLES_MAX:
         out.print(f"{len(busiest) - ROLES_MAX} more roles; --json has all.")
+    text.recorded_locks(said["recorded_locks"], out)
     for limit in said.get("limits", []):
         out.print(escape(limit))

@@ -134,6 +134,7 @@ def show(said: Mapping[str, Any], out: Any) -> None:
         rows.append(row)
     if len(said["tasks"]) > 1:
         out.print(text.table("As recorded, by name, and how far off the replay is", columns, rows))
+    text.recorded_locks(said["recorded_locks"], out)
 
 
 @click.command("validate")

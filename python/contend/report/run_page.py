@@ -201,11 +201,10 @@ def latencies(result: Result) -> list[str | Figure]:
     return parts
 
 
+WAIT_COLUMNS = [("contended", "n"), ("total wait", "n"), ("max wait", "n"), ("avg wait", "n")]
+RECORDED_LOCK_COLUMNS = [*WAIT_COLUMNS, ("type", ""), ("lock", "n")]
 LOCK_COLUMNS = [
-    ("contended", "n"),
-    ("total wait", "n"),
-    ("max wait", "n"),
-    ("avg wait", "n"),
+    *WAIT_COLUMNS,
     ("type", ""),
     ("name", "fold"),
     ("acquired", "n"),
@@ -213,14 +212,16 @@ LOCK_COLUMNS = [
 ]
 
 
+def waits_row(contended: int, wait_us: float, wait_max_us: float) -> list[Cell]:
+    """What was waited for a lock, in the columns of `perf lock contention`."""
+    average = wait_us / contended if contended else 0.0
+    return [(f"{contended:,}", contended), *((duration_us(us), us) for us in (wait_us, wait_max_us, average))]
+
+
 def lock_row(lock: dict[str, Any]) -> list[Cell]:
-    """A lock in the columns of `perf lock contention`, then how often it was taken and for how long."""
-    average = lock["wait_ns"] / lock["contended"] / 1e3 if lock["contended"] else 0.0
+    """A lock's waits, then how often it was taken and for how long."""
     return [
-        (f"{lock['contended']:,}", lock["contended"]),
-        (duration_us(lock["wait_ns"] / 1e3), lock["wait_ns"]),
-        (duration_us(lock["wait_max_ns"] / 1e3), lock["wait_max_ns"]),
-        (duration_us(average), average),
+        *waits_row(lock["contended"], lock["wait_ns"] / 1e3, lock["wait_max_ns"] / 1e3),
         lock["kind"],
         lock["name"],
         (f"{lock['acquisitions']:,}", lock["acquisitions"]),
@@ -229,7 +230,32 @@ def lock_row(lock: dict[str, Any]) -> list[Cell]:
 
 
 def locks(result: Result) -> list[str]:
-    """The table of locks."""
+    """The tables of locks: those of the simulated kernel, and of the recording's where there is one."""
+    recorded = result.summary["recorded_locks"]
+    if not recorded:
+        return simulated_locks(result)
+    rows = [
+        [
+            *waits_row(lock["contended"], lock["wait_s"] * 1e6, lock["wait_max_us"]),
+            lock["kind"],
+            (f"{lock['lock']}", lock["lock"]),
+        ]
+        for lock in recorded[:LOCKS_SHOWN]
+    ]
+    words = (
+        "What the replayed tasks waited for when they were recorded: the events have a lock's type and address, not "
+        "its name; lock 1 is the address that was waited for longest. Spinning is left out of the replay, sleeping for "
+        "a lock is a wake-up by whoever released it."
+    )
+    caption = "Contended locks of the recorded kernel"
+    return [
+        *simulated_locks(result), paragraph(words),
+        table(RECORDED_LOCK_COLUMNS, rows, sortable=True, caption=caption, tall=True),
+    ]  # fmt: skip
+
+
+def simulated_locks(result: Result) -> list[str]:
+    """The table of the simulated kernel's locks."""
     import polars as pl
 
     used = result["locks"].filter(pl.col("contended") > 0).sort(["wait_ns", "name"], descending=[True, False])

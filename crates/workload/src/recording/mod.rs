@@ -11,7 +11,7 @@
 //!
 //! The stages, a module each: `interrupts` (what interrupts a CPU, and what a wake-up is to be taken for), `chains` (events
 //! to chains of all tasks), `filter` (whose chains are replayed), `cut` (those as an exact model); `stats` (what is
-//! compared of a recording and its replay). Memory is proportional to the
+//! compared of a recording and its replay); `locks` (waits for locks of the recorded kernel). Memory is proportional to the
 //! steps, 8 bytes each, two for a wait.
 //! `docs/recordings.md` is the reference.
 
@@ -20,9 +20,11 @@ mod cut;
 mod filter;
 mod interrupts;
 mod kernel_work;
+mod locks;
 mod report;
 pub mod stats;
 
+pub use locks::RecordedLock;
 pub use report::{RecordedTask, RecordingError, RecordingReport};
 
 use std::io::Cursor;
@@ -31,9 +33,11 @@ use contend_machine::Machine;
 use contend_sim::program::Workload;
 use contend_trace::event::Event;
 use contend_trace::{ReadReport, Reader};
+use rustc_hash::FxHashSet;
 
 use self::chains::Chains;
 use self::kernel_work::KernelWork;
+use self::locks::Waits;
 use crate::model::{Exact, PlayOptions, Source, play};
 use crate::spec::keys::spec;
 use crate::spec::{ReadFile, TASKS_MAX};
@@ -121,14 +125,17 @@ impl RecordingSpec {
         };
         let mut reader = Reader::from_read(&self.file, Cursor::new(bytes))?;
         let mut chains = chains::Builder::new();
+        let mut waits = Waits::default();
         for event in &mut reader {
             let event = event?;
             chains.event(&event);
+            waits.event(&event);
             each(&event);
         }
         Ok(Recorded {
             file: self.file.clone(),
             chains: chains.finish(),
+            waits,
             report: reader.report(),
             work: KernelWork::of(&machine),
         })
@@ -139,6 +146,7 @@ impl RecordingSpec {
 pub struct Recorded {
     file: String,
     chains: Chains,
+    waits: Waits,
     report: ReadReport,
     work: KernelWork,
 }
@@ -149,7 +157,7 @@ impl Recorded {
     /// # Errors
     /// There is no such task.
     pub fn model(&self, command: &str, all: bool) -> Result<(Exact, RecordingReport), RecordingError> {
-        let Recorded { file, chains, report: read, work } = self;
+        let Recorded { file, chains, waits, report: read, work } = self;
         let chosen = filter::choose(chains, command, all);
         if chosen.included.iter().all(|i| !i) {
             let (file, command) = (file.clone(), command.to_string());
@@ -164,6 +172,8 @@ impl Recorded {
         let (model, mut report) = cut::cut(chains, &chosen, source, work);
         report.read = Some(read.clone());
         report.copies = 1;
+        let pids: FxHashSet<u32> = report.per_task.iter().map(|t| t.pid).collect();
+        report.locks = waits.of(|pid| all || pids.contains(&pid));
         Ok((model, report))
     }
 }

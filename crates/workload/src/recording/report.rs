@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use super::locks::RecordedLock;
 use crate::model::step::Why;
 
 /// Counts of everything in a recording, for one copy.
@@ -38,6 +39,9 @@ pub struct RecordingReport {
     pub interrupts_ns: u64,
     /// Time spent spinning for contended kernel locks, taken out of runs, in ns.
     pub spun_ns: u64,
+    /// Locks of the recorded kernel that the replayed tasks waited for, those with the longest waits first. None are
+    /// replayed: sleeping for them is among the sleeps, spinning is left out.
+    pub locks: Vec<RecordedLock>,
     /// Posts. More than waits where a task was woken and never seen to run again.
     pub posts: u64,
     /// Forks.
@@ -125,6 +129,10 @@ impl fmt::Display for RecordingReport {
             ms(self.interrupts_ns),
             ms(self.spun_ns)
         )?;
+        if !self.locks.is_empty() {
+            let (waits, ns) = self.locks.iter().fold((0, 0), |(n, ns), l| (n + l.contended, ns + l.wait_ns));
+            write!(f, "\n  contended kernel locks: {waits} waits of {:.3} ms in all", ms(ns))?;
+        }
         let odd = [
             (self.idle_wakes, "wake-ups of a task that did not sleep"),
             (self.unseen, "sleeps whose end is not recorded"),
