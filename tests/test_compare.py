@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import shutil
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,51 @@ def test_what_no_seed_changes_has_no_verdict(contend: Contend, tmp_path: Path) -
     assert set(found.frame()["low"]) == {None}
     (tmp_path / "s.toml").write_text('machine = "2c"\n[workload]\nkind = "rt-app"\nfile = "a.json"\n')
     assert "No seed changes these runs" in contend("compare", "s.toml", "a.json", "--seeds", "2").stdout
+
+
+def test_costs_of_the_machine_vary(contend: Contend, tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('{ "tasks": { "a": { "loop": 20, "run": 900, "sleep": 1000, "instance": 5 } } }')
+    (tmp_path / "s.toml").write_text(
+        'machine = "2c"\n[workload]\nkind = "rt-app"\nfile = "a.json"\n[set]\n"machine.cpu.context_switch" = 500\n'
+    )
+    old = str(tmp_path / "s.toml")
+    new = {**tomllib.loads(Path(old).read_text()), "set": {"wake_path": "remote-lock"}}
+    new["workload"]["file"] = str(tmp_path / "a.json")
+    found = package.compare(old, new, vary_machine=4, metrics=["virtual_s", "wakeup_latency_us.mean"])
+    drawn, others = found.baseline.side.costs, found.results[0].runs.side.costs
+    assert list(drawn) == [2, 3, 4, 5], "the first run is under the machine's own costs"
+    ranges = {f"machine.{c['name']}": c for c in package.list_costs("2c") if c["lo"] < c["hi"]}
+    fixed = "machine.cpu.context_switch"
+    assert ranges.keys() == others[2].keys() == {*drawn[2], fixed}, "what a scenario sets is certain"
+    assert all(ranges[k]["lo"] <= v <= ranges[k]["hi"] for costs in others.values() for k, v in costs.items())
+    assert all(drawn[s][k] == others[s][k] for s in drawn for k in drawn[s]), "both sides share them"
+    row = {r.name: r for r in found.results[0].rows}["wakeup_latency_us.mean"]
+    assert row.baseline
+    assert row.result
+    assert row.difference
+    own = [package.run(old, seed=s, set=drawn.get(s)).summary["wakeup_latency_us"]["mean"] for s in range(1, 6)]
+    assert list(row.baseline.values) == own
+    assert len(set(own)) > 1
+    pairs = [b - a for a, b in zip(row.baseline.values, row.result.values, strict=True)]
+    assert (row.difference.value, row.difference.low, row.difference.high) == (pairs[0], min(pairs), max(pairs))
+    assert found.to_dict()["confidence"] == 0.6
+    replay = found.baseline.side.command(3)
+    assert replay
+    assert f"--set machine.kernel.syscall={drawn[3]['machine.kernel.syscall']}" in replay
+    done = contend("compare", old, old, "--vary-machine", "2")
+    assert "Under the machine's own costs, and 2 draws of them" in done.stdout
+    assert "the 3 pairs of runs" in done.stdout
+
+
+def test_costs_that_cannot_vary(contend: Contend, small: Path) -> None:
+    both = contend("compare", small, small, "--seeds", "3", "--vary-machine", "3")
+    assert both.returncode == 2
+    assert "--seeds and --vary-machine: should be one of them" in both.stderr
+    stored(contend, small, "a/1", "--seed", "1")
+    stored(contend, small, "a/2", "--seed", "2")
+    assert "a is a directory of results, which are taken as they are" in contend(
+        "compare", "a", small, "--vary-machine", "3"
+    ).stderr  # fmt: skip
 
 
 def test_repeats_are_taken_as_they_are(contend: Contend, small: Path, tmp_path: Path) -> None:

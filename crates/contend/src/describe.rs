@@ -52,12 +52,16 @@ fn machine(name: &str, text: &str) -> Value {
     })
 }
 
-/// Each cost by the name that `--set machine.NAME=VALUE` takes.
 fn costs(machine: &str) -> Result<Value, ScenarioError> {
     let m = Machine::load(machine).map_err(|source| {
         let at = At { file: "--machine".into(), line: 0, key: String::new() };
         ScenarioError::Machine { at, source: Box::new(source) }
     })?;
+    Ok(costs_of(&m))
+}
+
+/// Each cost of a machine by the name that `--set machine.NAME=VALUE` takes.
+pub fn costs_of(m: &Machine) -> Value {
     let all = m.costs.iter().flat_map(|(key, costs)| {
         costs.iter().enumerate().map(move |(i, c)| {
             let index = if key.arity == Arity::One { String::new() } else { format!(".{i}") };
@@ -67,7 +71,7 @@ fn costs(machine: &str) -> Result<Value, ScenarioError> {
             })
         })
     });
-    Ok(all.collect())
+    all.collect()
 }
 
 fn workload(w: &crate::WorkloadInfo) -> Value {

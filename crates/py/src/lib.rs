@@ -65,6 +65,7 @@ impl Output {
 }
 
 /// A scenario, a file or a JSON object, with overrides.
+#[derive(Default)]
 struct Asked {
     path: Option<PathBuf>,
     json: Option<String>,
@@ -175,6 +176,15 @@ fn resolve(
 ) -> PyResult<String> {
     let plan = Asked { path, json, machine, policy, set, seed, horizon_s, warmup_s }.plan().map_err(scenario_error)?;
     Ok(plan.resolved_toml(&BTreeMap::new()))
+}
+
+/// The costs of a scenario's machine, as `describe("costs")` gives them; one that the scenario sets has no range.
+#[pyfunction]
+#[pyo3(signature = (*, path=None, json=None))]
+fn scenario_costs(path: Option<PathBuf>, json: Option<String>) -> PyResult<String> {
+    let asked = Asked { path, json, ..Asked::default() };
+    let plan = asked.plan().map_err(scenario_error)?;
+    Ok(contend::describe::costs_of(&plan.machine).to_string())
 }
 
 /// What there is, as a JSON array of objects: machines, workloads, policies, features, presets, costs, kvm or counters.
@@ -300,6 +310,7 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(run, m)?)?;
     m.add_function(wrap_pyfunction!(resolve, m)?)?;
     m.add_function(wrap_pyfunction!(describe, m)?)?;
+    m.add_function(wrap_pyfunction!(scenario_costs, m)?)?;
     m.add_function(wrap_pyfunction!(probe, m)?)?;
     m.add_function(wrap_pyfunction!(machine_import, m)?)?;
     m.add_function(wrap_pyfunction!(bench_locks, m)?)?;

@@ -11,7 +11,9 @@ from contend.progress import RunsProgress
 from contend.working import working
 
 
-def _seeds(_ctx: click.Context, _param: click.Parameter, given: str) -> int:
+def _seeds(_ctx: click.Context, _param: click.Parameter, given: str | None) -> int | None:
+    if given is None:
+        return None
     if not (given.isascii() and given.isdigit() and 2 <= int(given) <= SEEDS_MAX):
         raise click.BadParameter(
             f"found '{given}'; should be a whole number from 2 to {SEEDS_MAX:,}: one run shows no spread"
@@ -31,8 +33,13 @@ def jobs_number(_ctx: click.Context, _param: click.Parameter, given: str | None)
 @click.command()
 @click.argument("baseline", type=click.Path())
 @click.argument("results", nargs=-1, required=True, type=click.Path(), metavar="RESULT...")
+@click.option("--seeds", metavar="N", callback=_seeds, help=f"Runs of each, one a seed.  [default: {SEEDS_DEFAULT}]")
 @click.option(
-    "--seeds", metavar="N", default=str(SEEDS_DEFAULT), callback=_seeds, show_default=True, help="Runs of each."
+    "--vary-machine",
+    metavar="N",
+    callback=_seeds,
+    help="In place of seeds: N runs of each under "
+    "costs of the machine that are drawn from their ranges. For recordings, which no seed changes.",
 )
 @click.option("--metric", "metrics", metavar="NAME", multiple=True, help="Compare this (a name or a group of the "
               "table, or an expression as in docs/sweeps.md) and nothing else. May be repeated.")  # fmt: skip
@@ -45,7 +52,8 @@ def compare(
     *,
     baseline: str,
     results: tuple[str, ...],
-    seeds: int,
+    seeds: int | None,
+    vary_machine: int | None,
     metrics: tuple[str, ...],
     no_divergence: bool,
     plot: str | None,
@@ -58,6 +66,8 @@ def compare(
     Each is a stored result or a scenario, which is run under N seeds, or a directory of several results: repeats that
     differ in the seed, which are taken as they are.
     """
+    if seeds and vary_machine:
+        raise click.UsageError("--seeds and --vary-machine: should be one of them")
     from contend.comparing import comparison
 
     if plot:
@@ -69,7 +79,8 @@ def compare(
         found = comparison.compare(
             baseline,
             *results,
-            seeds=seeds,
+            seeds=seeds or SEEDS_DEFAULT,
+            vary_machine=vary_machine or 0,
             metrics=metrics or None,
             divergence=not no_divergence,
             jobs=jobs,

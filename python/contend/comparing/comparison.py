@@ -12,7 +12,7 @@ from contend._core import ContendError
 from contend.comparing.divergence import Divergence, diverge
 from contend.comparing.numbers import SEEDS_DEFAULT, SEEDS_MAX
 from contend.comparing.sides import Comparable, Side, read, seeds_of
-from contend.comparing.statistics import CONFIDENCE, NO_SPREAD, Difference, Sample, welch
+from contend.comparing.statistics import CONFIDENCE, NO_SPREAD, Difference, Sample, band, band_confidence, welch
 from contend.parallel import Pool
 from contend.quantity import Quantity, asked, check_expression, quantities
 from contend.result import Result
@@ -141,10 +141,11 @@ class Against:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What `contend compare` found."""
+    """What `contend compare` found. `draws` of the machines' costs, or 0: then runs differ by their seeds."""
 
     baseline: Runs
     results: tuple[Against, ...]
+    draws: int = 0
 
     @property
     def failures(self) -> list[tuple[Side, int, dict[str, Any]]]:
@@ -177,7 +178,8 @@ class Comparison:
         """The object of `--json`."""
         return {
             "schema": SCHEMA,
-            "confidence": CONFIDENCE,
+            "draws": self.draws,
+            "confidence": band_confidence(self.draws) if self.draws else CONFIDENCE,
             "baseline": self.baseline.to_dict(),
             "results": [a.to_dict() for a in self.results],
         }
@@ -200,10 +202,10 @@ def changes(s: dict[str, Any], b: dict[str, Any]) -> dict[str, list[str]]:
     return ran | features | costs
 
 
-def _sample(found: list[dict[str, Quantity]], name: str) -> Sample | None:
+def _sample(found: list[dict[str, Quantity]], name: str, drawn: bool) -> Sample | None:
     values = [q[name].value if name in q else None for q in found]
     numbers = [v for v in values if v is not None]
-    return Sample(tuple(numbers)) if len(numbers) == len(values) else None
+    return Sample(tuple(numbers), drawn) if len(numbers) == len(values) else None
 
 
 def _spread(*sides: Runs) -> bool:
@@ -211,11 +213,15 @@ def _spread(*sides: Runs) -> bool:
 
 
 def _rows(result: Runs, baseline: Runs, metrics: Sequence[str] | None) -> tuple[bool, tuple[Row, ...]]:
-    everything = [*baseline.ended.values(), *result.ended.values()]
+    drawn = bool(baseline.side.costs)
+    # Seeds alone are no pairs; costs are.
+    paired = [seed for seed in baseline.ended if seed in result.ended]
+    olds, news = ([runs.ended[s] for s in (paired if drawn else runs.ended)] for runs in (baseline, result))
+    everything = [*olds, *news]
     same_work = len({(s["workload"], s["outcome"]) for s in everything}) == 1 and all(
         s["outcome"] == "finished" for s in everything
     )
-    if min(len(baseline.ended), len(result.ended)) < 2:
+    if min(len(olds), len(news)) < 2:
         return same_work, ()
 
     def of(summary: dict[str, Any]) -> dict[str, Quantity]:
@@ -231,13 +237,13 @@ def _rows(result: Runs, baseline: Runs, metrics: Sequence[str] | None) -> tuple[
         return {q.name: q if same_work else q.rate(summary["virtual_s"]) for q in found}
 
     spread = _spread(baseline, result)
-    old, new = [of(s) for s in baseline.ended.values()], [of(s) for s in result.ended.values()]
+    old, new = [of(s) for s in olds], [of(s) for s in news]
     rows = []
     for name, q in {**old[0], **new[0]}.items():
-        a, b = _sample(old, name), _sample(new, name)
+        a, b = _sample(old, name, drawn), _sample(new, name, drawn)
         if metrics is None and not any(s and any(s.values) for s in (a, b)):
             continue
-        difference = welch(b.values, a.values) if a and b else None
+        difference = (band if drawn else welch)(b.values, a.values) if a and b else None
         rows.append(Row(q.group, name, q.unit, q.better, a, b, difference, spread))
     return same_work, tuple(rows)
 
@@ -250,7 +256,8 @@ def _simulate(
     todo = [(i, seed) for i, side in enumerate(sides) if not side.given for seed in seeds[i]]
 
     def simulate(job: tuple[int, int], look: Callable[..., object]) -> Result:
-        return run(sides[job[0]].scenario, seed=job[1], progress=look)
+        side, seed = sides[job[0]], job[1]
+        return run(side.scenario, seed=seed, set=side.costs.get(seed), progress=look)
 
     def collect(job: tuple[int, int], future: Future[Result]) -> None:
         result = future.result()
@@ -275,6 +282,7 @@ def compare(
     baseline: Comparable,
     *results: Comparable,
     seeds: int = SEEDS_DEFAULT,
+    vary_machine: int = 0,
     metrics: Sequence[str] | None = None,
     divergence: bool = True,
     jobs: int | None = None,
@@ -289,6 +297,8 @@ def compare(
         baseline: What the others are compared with.
         *results: At least one.
         seeds: Runs of each, from the baseline's own seed on; at least 2.
+        vary_machine: In place of seeds: a run of each under its machine's own costs, and so many more under draws of
+            those costs that have a range, the same for all sides. Differences then have a band, lowest to highest.
         metrics: Names or groups of what `contend compare` shows, or expressions as in a sweep; all quantities that are
             not 0 everywhere if left out.
         divergence: Look for the first scheduling event that differs.
@@ -303,18 +313,23 @@ def compare(
         raise ContendError("compare: found one result; should be a baseline and at least one other")
     if not 2 <= seeds <= SEEDS_MAX:
         raise ContendError(f"--seeds: found {seeds}; should be 2 to {SEEDS_MAX:,}: one run shows no spread")
+    if vary_machine and not 2 <= vary_machine <= SEEDS_MAX:
+        raise ContendError(f"--vary-machine: found {vary_machine}; should be 2 to {SEEDS_MAX:,}")
     for m in metrics or ():
         if "." in m and " " not in m:
             check_expression(m, "--metric")
     sides = [read(what, i) for i, what in enumerate((baseline, *results), 1)]
-    all_seeds = seeds_of(sides, seeds)
+    all_seeds = seeds_of(sides, vary_machine + 1 if vary_machine else seeds)
+    if vary_machine:
+        for i, side in enumerate(sides):
+            side.vary(all_seeds[i])
     base, *others = _simulate(sides, all_seeds, jobs, progress)
     against = []
     for runs in others:
         same_work, rows = _rows(runs, base, metrics)
         parted = None
         common = [s for s in all_seeds[0] if s in base.ended and s in runs.ended]
-        if divergence and common:
+        if divergence and common and common[0] not in base.side.costs:
             both = (base.ended[common[0]], runs.ended[common[0]])
             parted = diverge(base.side.scenario, runs.side.scenario, both, common[0])
         changed = changes(runs.first, base.first)
@@ -323,4 +338,4 @@ def compare(
         rows = tuple(r for a in against for r in a.rows if m in (r.name, r.group))
         if any(a.rows for a in against) and not any(r.baseline or r.result for r in rows):
             raise ContendError(f"--metric: no run has {m!r}; `contend compare --json` names what there is")
-    return Comparison(base, tuple(against))
+    return Comparison(base, tuple(against), vary_machine)

@@ -8,11 +8,11 @@ from rich.markup import escape
 
 from contend.comparing.comparison import Against, Comparison, Row, Runs
 from contend.comparing.divergence import Divergence, Event
-from contend.comparing.statistics import NO_SPREAD, NONE
+from contend.comparing.statistics import NO_SPREAD, NONE, band_confidence
 from contend.explain import USEFUL, mechanism
 from contend.quantity import shown
 from contend.text import outcome_sentence, table
-from contend.units import seconds
+from contend.units import percent, seconds
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -38,7 +38,10 @@ def _interval(row: Row) -> str:
 
 
 def _runs(word: str, runs: Runs, out: Console) -> None:
-    seeds = f"Seeds {', '.join(map(str, runs.ended))}" if len(runs.ended) <= 8 else f"{len(runs.ended)} seeds"
+    if runs.side.costs:
+        seeds = f"Under the machine's own costs, and {len(runs.side.costs)} draws of them"
+    else:
+        seeds = f"Seeds {', '.join(map(str, runs.ended))}" if len(runs.ended) <= 8 else f"{len(runs.ended)} seeds"
     out.print(f"{word} {escape(runs.side.name)}: {escape(outcome_sentence(runs.first))} {seeds}.")
     if runs.side.given:
         out.print("  These runs are stored ones.")
@@ -80,14 +83,15 @@ def _change(row: Row) -> str:
 def _answer(a: Against, out: Console) -> None:
     """The sentences before the table."""
     if not a.spread:
+        what = "draw" if a.runs.side.costs else "seed"
         out.print(
-            "[bold]No seed changes these runs[/bold]: the differences are those of one course of events, and "
+            f"[bold]No {what} changes these runs[/bold]: the differences are those of one course of events, and "
             "repeats say nothing of chance."
         )
     time = next((r for r in a.rows if r.name == "virtual_s"), None)
     if a.same_work and time and time.difference and time.baseline and time.result:
         out.print(
-            f"The work took {seconds(time.result.mean)} instead of {seconds(time.baseline.mean)}, {_change(time)}."
+            f"The work took {seconds(time.result.shown)} instead of {seconds(time.baseline.shown)}, {_change(time)}."
         )
     ledger = [r for r in a.rows if r.group == "ledger" and r.difference]
     lost = [r for r in ledger if r.name.removeprefix("ledger_ns.") not in (*USEFUL, "idle")]
@@ -113,14 +117,15 @@ def _against(a: Against, number: int, out: Console) -> None:
     _answer(a, out)
     if a.divergence:
         _parted(a.divergence, out)
+    spread = f"band of {len(a.runs.side.costs)} draws" if a.runs.side.costs else "95 % interval"
     columns = [("", "left"), ("baseline", "right"), ("result", "right"), ("difference", "right"),
-               ("95 % interval", "right"), ("", "left")]  # fmt: skip
+               (spread, "right"), ("", "left")]  # fmt: skip
     rows: list[tuple[str, ...]] = []
     for group in dict.fromkeys(r.group for r in a.rows):
         rows.append((f"{group[0].upper()}{group[1:]}", "", "", "", "", GROUP))
         for r in (r for r in a.rows if r.group == group):
             d = r.difference
-            old, new = (shown(s.mean, r.unit) if s else "not in every run" for s in (r.baseline, r.result))
+            old, new = (shown(s.shown, r.unit) if s else "not in every run" for s in (r.baseline, r.result))
             change = "" if d is None else _pct(d.pct(d.value)) or shown(d.value, r.unit)
             rows.append((f"  {r.name}", old, new, change, _interval(r), r.verdict or ""))
     words = {GROUP: "", NONE: "not shown"}
@@ -138,6 +143,14 @@ def compared(c: Comparison, out: Console) -> None:
     tested = sum(1 for a in c.results for r in a.rows if r.difference)
     if tested:
         rates = "" if all(a.same_work for a in c.results) else "rates, as the runs did not do the same work; "
+        if c.draws:
+            out.print(
+                f"Values are those under the machine's own costs; {rates}bands are the lowest and highest difference "
+                f"of the {c.draws + 1} pairs of runs. Each alone holds what another draw would give with "
+                f"{percent(band_confidence(c.draws))}. They say what hangs on the machine's costs, not what another "
+                "recording would give."
+            )
+            return
         chance = max(1, round(tested / 20))
         out.print(
             f"Means of the runs; {rates}intervals are Welch's. Each alone holds with 95 %: of {tested} numbers about "

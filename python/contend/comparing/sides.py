@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from contend._core import ContendError, resolve
+from contend import hypercube
+from contend._core import ContendError, resolve, scenario_costs
 from contend.result import Result, load
 
 Comparable = str | os.PathLike[str] | Mapping[str, Any]
@@ -24,7 +25,8 @@ SEED_LAST = (1 << 63) - 1
 class Side:
     """One of the things compared.
 
-    `scenario` makes its runs; `given` are repeats by seed where they are stored: then nothing is run.
+    `scenario` makes its runs; `given` are repeats by seed where they are stored: then nothing is run. `costs` are the
+    machine's by seed, where they are drawn.
     """
 
     name: str
@@ -32,12 +34,32 @@ class Side:
     seed: int
     given: dict[int, Result] = field(default_factory=dict)
     stored: Result | None = None
+    costs: dict[int, dict[str, float]] = field(default_factory=dict)
 
     def command(self, seed: int) -> str | None:
         """What makes its run of a seed again; None for a mapping."""
         if not isinstance(self.scenario, str):
             return None
-        return shlex.join(["contend", "run", self.scenario, "--seed", str(seed)])
+        sets = [word for key, value in self.costs.get(seed, {}).items() for word in ("--set", f"{key}={value}")]
+        return shlex.join(["contend", "run", self.scenario, "--seed", str(seed), *sets])
+
+    def vary(self, seeds: Sequence[int]) -> None:
+        """Draw the uncertain costs of its machine for each seed but the first.
+
+        Costs of one key and range are drawn alike for all sides.
+
+        Raises ContendError where there is nothing to draw.
+        """
+        if self.given:
+            raise ContendError(f"--vary-machine: {self.name} is a directory of results, which are taken as they are; "
+                               "should be a result or a scenario")  # fmt: skip
+        mapping = isinstance(self.scenario, Mapping)
+        asked = {"json": json.dumps(self.scenario)} if mapping else {"path": self.scenario}
+        ranges = hypercube.uncertain(json.loads(scenario_costs(**asked)))
+        if not ranges:
+            raise ContendError(f"--vary-machine: no cost of the machine of {self.name} has a range; `contend list "
+                               "costs --machine M` shows those of a machine")  # fmt: skip
+        self.costs = dict(zip(seeds[1:], hypercube.draw(ranges, len(seeds) - 1, "compare"), strict=True))
 
 
 def read(what: Comparable, number: int) -> Side:

@@ -24,14 +24,20 @@ NO_SPREAD = "no spread"
 
 @dataclass(frozen=True)
 class Sample:
-    """Values of one quantity in the runs of one side."""
+    """Values of one quantity in the runs of one side. `drawn`: those after the first are under drawn costs."""
 
     values: tuple[float, ...]
+    drawn: bool = False
 
     @property
     def mean(self) -> float:
         """The mean."""
         return statistics.fmean(self.values)
+
+    @property
+    def shown(self) -> float:
+        """The value under the machine's own costs where costs are drawn, otherwise the mean."""
+        return self.values[0] if self.drawn else self.mean
 
     @property
     def sd(self) -> float:
@@ -41,7 +47,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Difference:
-    """Mean of a result minus mean of the baseline, and its 95 % confidence interval."""
+    """Mean of a result minus mean of the baseline, and its 95 % confidence interval; or a difference and its band."""
 
     value: float
     low: float
@@ -59,6 +65,20 @@ class Difference:
         if not better:
             return "more" if self.value > 0 else "less"
         return "better" if (self.value > 0) == (better > 0) else "worse"
+
+
+def band(result: Sequence[float], baseline: Sequence[float]) -> Difference:
+    """The difference of the first pair of runs, and the lowest and highest of all. A pair shares costs and seed."""
+    differences = [new - old for new, old in zip(result, baseline, strict=True)]
+    return Difference(differences[0], min(differences), max(differences), baseline[0])
+
+
+def band_confidence(draws: int) -> float:
+    """How likely another draw's difference lies within the band of so many.
+
+    Of `draws` + 1 exchangeable values the last is then neither the lowest nor the highest.
+    """
+    return (draws - 1) / (draws + 1)
 
 
 def welch(result: Sequence[float], baseline: Sequence[float]) -> Difference:

@@ -5,17 +5,14 @@ Equal runs are one run: `before` of two tables is simulated once.
 
 from __future__ import annotations
 
-import functools
-import json
-import random
 import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from contend import _core
-from contend.run import text_of
+from contend import _core, hypercube
+from contend.run import list_costs, text_of
 from contend.study.load import number
 from contend.study.model import Metric, Row, Settings, Study, Workload, host_policy
 
@@ -228,31 +225,16 @@ def singles(study: Study, options: Options, plan: Plan) -> list[Single]:
     return found
 
 
-@functools.cache
-def _uncertain(machine: str) -> tuple[tuple[str, float, float], ...]:
-    costs = json.loads(_core.describe("costs", machine))
-    return tuple((f"machine.{c['name']}", float(c["lo"]), float(c["hi"])) for c in costs if c["lo"] < c["hi"])
-
-
 def draws(study: Study, w: Workload, count: int) -> list[Settings]:
     """Joint draws of all that is uncertain about a workload's machine and about the workload.
 
-    A Latin hypercube: each range is cut into `count` parts that are equally wide in the logarithm (linearly where a
-    range begins at 0), and each part is drawn from once. The same for all workloads of a machine.
+    The same for all workloads of a machine.
     """
-    dimensions = {key: (lo, hi, True) for key, lo, hi in _uncertain(w.machine)}
+    ranges = hypercube.uncertain(list_costs(w.machine))
     for a in study.assumptions:
         if a.machine in (None, w.machine) and a.workload in (None, w.name):
-            dimensions[a.key] = (a.lo, a.hi, a.whole)
-    drawn: list[Settings] = [{} for _ in range(count)]
-    for key, (lo, hi, whole) in dimensions.items():
-        rng = random.Random(f"{study.name} {w.machine} {key}")
-        places = rng.sample(range(count), count)
-        for settings, place in zip(drawn, places, strict=True):
-            u = (place + rng.random()) / count
-            value = lo * (hi / lo) ** u if lo > 0 else lo + (hi - lo) * u
-            settings[key] = round(value) if whole else value
-    return drawn
+            ranges[a.key] = (a.lo, a.hi, a.whole)
+    return [dict(drawn) for drawn in hypercube.draw(ranges, count, f"{study.name} {w.machine}")]
 
 
 @dataclass(frozen=True)
