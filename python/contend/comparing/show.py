@@ -12,7 +12,7 @@ from contend.comparing.statistics import NO_SPREAD, NONE, band_confidence
 from contend.explain import USEFUL, mechanism
 from contend.quantity import shown
 from contend.text import outcome_sentence, table
-from contend.units import percent, seconds
+from contend.units import seconds
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -147,7 +147,7 @@ def compared(c: Comparison, out: Console) -> None:
             out.print(
                 f"Values are those under the machine's own costs; {rates}bands are the lowest and highest difference "
                 f"of the {c.draws + 1} pairs of runs. Each alone holds what another draw would give with "
-                f"{percent(band_confidence(c.draws))}. They say what hangs on the machine's costs, not what another "
+                f"{100 * band_confidence(c.draws):.0f} %. They say what hangs on the machine's costs, not what another "
                 "recording would give."
             )
             return
