@@ -61,6 +61,22 @@ def test_both_forms_run(tmp_path: Path) -> None:
         assert wide.summary["virtual_s"] < result.summary["virtual_s"]
 
 
+def test_a_fitted_model_keeps_requests_and_replies(tmp_path: Path) -> None:
+    out = tmp_path / "pg.toml"
+    said = package.model(PGBENCH, out=out)
+    roles = {r["name"]: r for r in said["roles"]}
+    (server,) = [name for name, r in roles.items() if r["serves"]]
+    asking = [e for r in roles.values() for e in r["ends"] if e["by"] == "ask"]
+    assert len(asking) == 2, "both of pgbench's threads"
+    assert all((e["role"], e["share"] > 0.5, e["open"] >= 1) == (server, True, True) for e in asking)
+    where = {"machine": str(PGBENCH / "machine.toml"), "policy": "linux-6.18"}
+    exact, fitted = package.run(PGBENCH, **where), package.run(out, **where)
+    assert fitted.outcome == "finished"
+    assert fitted.summary["metrics"]["counts"]["model_timeouts"]["count"] < 0.01 * fitted.summary["tasks"]["switches"]
+    assert fitted.ledger()["user"] == pytest.approx(exact.ledger()["user"], rel=0.1)
+    assert fitted.summary["virtual_s"] == pytest.approx(exact.summary["virtual_s"], rel=0.4)
+
+
 def test_an_exact_model_is_the_replay(tmp_path: Path) -> None:
     out = tmp_path / "pg.arrow"
     package.model(PGBENCH, out=out)
@@ -161,6 +177,18 @@ def test_locks_of_the_recorded_kernel(contend: Contend, tmp_path: Path) -> None:
             "[[role]]\nname = 'a'\ntasks = 1\nturns = [3]\nrun_us = [5]\n"
             "ends = [{ by = 'tsk', share = 1.0, us = [1] }]\n",
             "one of task, timer, io",
+        ),
+        (
+            "schema = 1\nform = 'fitted'\n[source]\nrecording = 'x'\ncpus = 2\nspan_ns = 1\n"
+            "[[role]]\nname = 'a'\ntasks = 1\nturns = [3]\nrun_us = [5]\n"
+            "ends = [{ by = 'ask', role = 'a', share = 1.0, us = [1] }]\n",
+            'role "a": ends.open: found 0; should be 1 or more',
+        ),
+        (
+            "schema = 1\nform = 'fitted'\n[source]\nrecording = 'x'\ncpus = 2\nspan_ns = 1\n"
+            "[[role]]\nname = 'a'\ntasks = 1\nturns = [3]\nrun_us = [5]\n"
+            "[[role]]\nname = 'b'\ntasks = 1\nserves = true\nturns = [3]\nrun_us = [5]\n",
+            'role "b": serves: found true; should be left out: no role asks it',
         ),
     ],
 )

@@ -132,11 +132,12 @@ fn describe(model: &Exact, fitted: &Fitted) -> Value {
 fn roles(model: &Fitted) -> Value {
     let role = |r: &fitted::Role| {
         let ends: Vec<Value> = (r.ends.iter())
-            .map(|e| json!({"by": e.by, "role": e.role, "share": e.share, "mean_us": e.us.mean()}))
+            .map(|e| json!({"by": e.by, "role": e.role, "share": e.share, "open": e.open, "mean_us": e.us.mean()}))
             .collect();
         json!({
             "name": r.name,
             "tasks": r.tasks,
+            "serves": r.serves,
             "turns": r.turns.mean(),
             "run_us": r.run_us.mean(),
             "ends": ends,

@@ -11,7 +11,7 @@ use contend_sched::features::Preset;
 use contend_sim::guest::Guests;
 use contend_sim::host::{Limits, Outcome, Setup, simulate};
 use contend_sim::program::Workload;
-use contend_workload::model::Start;
+use contend_workload::model::{ModelSpec, Start};
 use contend_workload::recording::{RecordingError, RecordingReport, RecordingSpec};
 use rand::Rng;
 use rand_pcg::Pcg64Mcg;
@@ -365,4 +365,29 @@ fn servers_that_the_command_talks_to_are_replayed() {
     // Requests and replies take turns: the client sleeps for each.
     let client = s.tasks.iter().find(|t| t.name.starts_with("client")).expect("the client");
     assert!(client.run.switches >= 4, "{}", client.run.switches);
+}
+
+/// A client asks servers that stay: each request is served once, and no more are open than allowed.
+#[test]
+fn a_fitted_client_waits_for_replies() {
+    for servers in [1u64, 2] {
+        let text = format!(
+            "schema = 1\nform = \"fitted\"\n[source]\nrecording = \"x\"\ncpus = 3\nspan_ns = 1\n\
+             [[role]]\nname = \"client\"\ntasks = 1\nturns = [101]\nrun_us = [10]\n\
+             ends = [{{ by = \"ask\", role = \"server\", share = 1.0, open = {servers}, us = [0] }}]\n\
+             [[role]]\nname = \"server\"\ntasks = {servers}\nserves = true\nturns = [7]\nrun_us = [400]\n\
+             ends = [{{ by = \"task\", role = \"client\", share = 1.0, us = [10] }}]\n"
+        );
+        let mut w = Workload::default();
+        let spec = ModelSpec { file: "m".into(), ..ModelSpec::default() };
+        spec.build(&mut w, text.as_bytes()).expect("a model");
+        let s = simulated("3c", w);
+        assert_eq!(s.outcome, Outcome::Finished);
+        // A server begins with a turn of its own; then one for each request.
+        assert_eq!(user_ns(&s), 101 * 10_000 + (servers + 100) * 400_000);
+        assert_eq!(s.metrics.counts.get("model_timeouts"), None);
+        // A request waits for a free server: they work one after the other, or side by side.
+        let least = 100 * 400_000 / servers;
+        assert!((least..least + least / 4).contains(&s.virtual_ns), "{servers}: {}", s.virtual_ns);
+    }
 }

@@ -61,7 +61,7 @@ def command(*, recording: str, out: str | None, command_: str, all_: bool, as_js
 
 def _ends(role: dict[str, Any]) -> str:
     shares = sorted(role["ends"], key=lambda e: -e["share"])
-    named = [f"{e['role'] or e['by']} {percent(e['share'])}" for e in shares[:3]]
+    named = [f"{'asking ' if e['by'] == 'ask' else ''}{e['role'] or e['by']} {percent(e['share'])}" for e in shares[:3]]
     return ", ".join(named) + (", ..." if len(shares) > 3 else "")
 
 

@@ -1,9 +1,10 @@
 //! From an exact model to roles.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::{End, Fitted, Quantiles, Role, Start, Wake};
+use super::{By, End, Fitted, Quantiles, Role, Start, Wake};
 use crate::model::exact::Exact;
+use crate::model::pairs;
 use crate::model::step::{What, Why};
 
 /// What was seen of a role.
@@ -14,8 +15,8 @@ struct Seen {
     nice: i8,
     turns: Vec<f64>,
     run_us: Vec<f64>,
-    /// By what ended them, and the role of the task that did: lengths in µs.
-    ends: BTreeMap<(Why, Option<usize>), Vec<f64>>,
+    /// By what ended them, and the role of the task that did or was asked: lengths in µs.
+    ends: BTreeMap<(By, Option<usize>), Vec<f64>>,
     wakes: BTreeMap<usize, u64>,
     starts: BTreeMap<usize, u64>,
     /// Most tasks that one of its tasks started at once, by their role.
@@ -35,20 +36,32 @@ pub fn fit(model: &Exact) -> Fitted {
     // Slots stand for a dispatcher's waits for its jobs, and for what those tell it.
     let limited: Vec<(usize, usize)> =
         seen.iter().enumerate().flat_map(|(d, s)| s.at_once.keys().map(move |&j| (d, j))).collect();
+    let asks = asks(model, &role_of);
+    let asks_of = |client: usize, server: usize| asks.contains_key(&(client, server));
     for (i, t) in model.tasks.iter().enumerate() {
         let s = &mut seen[role_of[i]];
         s.lives += 1;
         s.tasks += u32::from(t.initial);
         s.nice = t.nice;
-        let (mut run, mut turns) = (0u64, 0u32);
+        let (mut run, mut turns, mut slept) = (0u64, 0u32, 0u64);
         let mut steps = model.steps_of(i).peekable();
         // The first sleep of a task that comes late is its delay, and no turn's end.
         if t.initial {
             steps.next_if(|s| matches!(s, What::Sleep(_, Why::Unseen)));
         }
         while let Some(step) = steps.next() {
+            let mut end = |by, role, ns: u64| {
+                s.ends.entry((by, role)).or_default().push(ns as f64 / 1e3);
+                s.run_us.push(std::mem::take(&mut run) as f64 / 1e3);
+                turns += 1;
+            };
             match step {
                 What::Run(ns) => run += ns,
+                What::Post(who) if asks_of(role_of[i], role_of[who as usize]) => {
+                    end(By::Ask, Some(role_of[who as usize]), std::mem::take(&mut slept));
+                }
+                // A reply: whoever is asked owes one.
+                What::Post(who) if asks_of(role_of[who as usize], role_of[i]) => {}
                 What::Post(who) if limited.contains(&(role_of[who as usize], role_of[i])) => {}
                 What::Post(who) => *s.wakes.entry(role_of[who as usize]).or_default() += 1,
                 What::Spawn(who) => *s.starts.entry(role_of[who as usize]).or_default() += 1,
@@ -60,9 +73,11 @@ pub fn fit(model: &Exact) -> Fitted {
                     if by.is_some_and(|by| limited.contains(&(role_of[i], by))) {
                         continue;
                     }
-                    s.ends.entry((why, by)).or_default().push(ns as f64 / 1e3);
-                    s.run_us.push(std::mem::take(&mut run) as f64 / 1e3);
-                    turns += 1;
+                    if by.is_some_and(|by| asks_of(role_of[i], by)) {
+                        slept += ns;
+                        continue;
+                    }
+                    end(By::Sleep(why), by, ns);
                 }
                 What::Nop | What::By(_) | What::On(_) => {}
             }
@@ -71,17 +86,62 @@ pub fn fit(model: &Exact) -> Fitted {
         s.run_us.push(run as f64 / 1e3);
         s.turns.push(f64::from(turns + 1));
     }
-    let roles = std::iter::zip(&names, seen).map(|(name, s)| role(name, s, &names)).collect();
+    // One whose end frees a slot has to end.
+    let serves = |i: usize| asks.keys().any(|(_, s)| *s == i) && !limited.iter().any(|(_, job)| *job == i);
+    let roles = (names.iter().zip(seen).enumerate()).map(|(i, (name, s))| Role {
+        serves: serves(i),
+        ..role(name, s, &names, &|server| asks.get(&(i, server)).copied())
+    });
+    let roles = roles.collect();
     Fitted { source: model.source.clone(), roles }
 }
 
-fn role(name: &str, mut s: Seen, names: &[String]) -> Role {
+/// Which roles ask which, and the most tasks that one of theirs asks.
+///
+/// Pairs of tasks are told apart by their wake-ups ([`pairs`]); a few of a role's tasks may show what the others hardly do. So more than half
+/// of the wake-ups between two roles decide; and a role that is asked by one is asked by all that it wakes as well.
+fn asks(model: &Exact, role_of: &[usize]) -> BTreeMap<(usize, usize), u32> {
+    let pairs = pairs::find(model);
+    // Posts, and how many of them are requests.
+    let mut posts: BTreeMap<(usize, usize), (u64, u64)> = BTreeMap::new();
+    let mut partners: BTreeMap<(usize, usize), BTreeSet<u32>> = BTreeMap::new();
+    for (i, t) in model.tasks.iter().enumerate() {
+        for at in t.from..t.to {
+            let What::Post(who) = model.steps[at].what() else { continue };
+            let (all, requests) = posts.entry((role_of[i], role_of[who as usize])).or_default();
+            *all += 1;
+            if let Some(held) = pairs.held.get(&at) {
+                *requests += u64::from(held.server.is_some());
+                partners.entry((i, role_of[who as usize])).or_default().insert(who);
+            }
+        }
+    }
+    let of = |waker, sleeper| posts.get(&(waker, sleeper)).copied().unwrap_or_default();
+    let shows = |client, server| {
+        let (all, requests) = of(client, server);
+        client != server && 2 * requests > all && requests > of(server, client).1
+    };
+    let servers: BTreeSet<usize> = posts.keys().filter(|&&(c, s)| shows(c, s)).map(|(_, s)| *s).collect();
+    let most = |(client, server): (usize, usize)| {
+        let of_client = partners.iter().filter(|((i, role), _)| role_of[*i] == client && *role == server);
+        of_client.map(|(_, tasks)| tasks.len() as u32).max()
+    };
+    // Of two servers one may ask the other.
+    let asks = |&(client, server): &(usize, usize)| {
+        client != server && servers.contains(&server) && (!servers.contains(&client) || shows(client, server))
+    };
+    // Who has no partners neither waits for replies nor is waited for.
+    posts.keys().copied().filter(asks).filter_map(|pair| Some((pair, most(pair)?))).collect()
+}
+
+fn role(name: &str, mut s: Seen, names: &[String], open: &dyn Fn(usize) -> Option<u32>) -> Role {
     let turns: f64 = s.turns.iter().sum();
     let sleeps = s.ends.values().map(Vec::len).sum::<usize>().max(1) as f64;
     let rounded = |v: f64| (v * 1e6).round() / 1e6;
-    let ends = s.ends.iter_mut().map(|(&(why, by), us)| End {
-        by: why.name().into(),
-        role: by.map_or(String::new(), |r| names[r].clone()),
+    let ends = s.ends.iter_mut().map(|(&(by, of), us)| End {
+        by: by.name().into(),
+        role: of.map_or(String::new(), |r| names[r].clone()),
+        open: of.filter(|_| by == By::Ask).and_then(open).unwrap_or(0),
         share: rounded(us.len() as f64 / sleeps),
         us: Quantiles::of(us),
     });
@@ -96,6 +156,7 @@ fn role(name: &str, mut s: Seen, names: &[String]) -> Role {
         name: name.into(),
         tasks: s.tasks,
         nice: s.nice,
+        serves: false,
         ends: ends.collect(),
         wakes: wakes.collect(),
         starts: starts.collect(),

@@ -1,7 +1,7 @@
 //! The fitted form: roles with distributions, as a text to edit (`docs/models.md`).
 //!
 //! A **role** is all tasks of one name and one kind of parent. A task's life is a number of **turns**: a run, in which it wakes and starts
-//! others, and the sleep that ends it. [`fit`] takes the distributions from an exact model; [`play`] makes tasks of them.
+//! others, and its end: a sleep, or asking another role. [`fit`] takes the distributions from an exact model; [`play`] makes tasks of them.
 //!
 //! **Everything is dealt, nothing diced.** Were the wake-ups of a turn drawn at random, posts and waits would drift apart as random walks do,
 //! and closed loops of tasks would run dry. So how often a turn ends in which way, and how many it wakes, is dealt out evenly over a
@@ -9,6 +9,13 @@
 //! where those begin is the seed's. What is still missed (tasks that wait for wake-ups that do not come, since
 //! two roles' shares were edited or cut apart) ends by itself after twice what nine of ten such sleeps took, and is
 //! counted: `model_timeouts`.
+
+//!
+//! **Requests and replies.** A client that finds the reply before it sleeps is woken by nobody: wake-ups alone do not close the loop of a
+//! client and its servers. So where the recording shows such pairs ([`super::pairs`]), a client's turn ends in asking the role, and
+//! it goes on unless as many requests as there were servers have no reply yet; then it sleeps for one. A server has replied when it waits to be
+//! asked again. It **serves**: it stays as long as others live, since how many turns it has is its clients'
+//! business.
 
 mod fit;
 mod play;
@@ -44,6 +51,9 @@ pub struct Role {
     /// Nice value, -20 to 19.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub nice: i8,
+    /// Its tasks stay as long as any of another role lives; [`Role::turns`] says how many turns those had that were recorded.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub serves: bool,
     /// Turns of a life.
     pub turns: Quantiles,
     /// CPU time of a turn, in µs.
@@ -59,23 +69,55 @@ pub struct Role {
     pub starts: Vec<Start>,
 }
 
-fn is_zero(n: &i8) -> bool {
-    *n == 0
+fn is_zero<T: Default + PartialEq>(n: &T) -> bool {
+    *n == T::default()
+}
+
+/// What ends a turn.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord)]
+pub enum By {
+    /// Asking a role, without a sleep unless too many replies are open.
+    Ask,
+    /// A sleep, and what ends that.
+    Sleep(Why),
+}
+
+impl By {
+    /// In a word, as files have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            By::Ask => "ask",
+            By::Sleep(why) => why.name(),
+        }
+    }
+
+    /// From the word.
+    pub fn find(name: &str) -> Option<Self> {
+        if name == By::Ask.name() { Some(By::Ask) } else { Why::find(name).map(By::Sleep) }
+    }
+
+    /// Another role takes part.
+    fn has_role(self) -> bool {
+        matches!(self, By::Ask | By::Sleep(Why::Task))
+    }
 }
 
 /// A way in which a turn ends.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct End {
-    /// What ends the sleep: `task`, `timer`, `io`, `outside`, `interrupt`, `unseen`.
+    /// What ends the sleep: `task`, `timer`, `io`, `outside`, `interrupt`, `unseen`; or `ask`.
     pub by: String,
-    /// For `task`: of which role.
+    /// For `task`: of which role. For `ask`: which role is asked.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub role: String,
     /// Which part of the turns ends so, 0 to 1.
     pub share: f64,
-    /// How long it sleeps, in µs. Of a sleep that a task ends it only says how long it was; it is given up after
-    /// twice the value at 90 %.
+    /// For `ask`: at most so many requests of a task have no reply; one more, and it sleeps for one first.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub open: u32,
+    /// How long it sleeps, in µs. Of a sleep that a task ends, and of one for a reply, it only says how long it was; it is given
+    /// up after twice the value at 90 %, but for one for the reply of a role that serves.
     pub us: Quantiles,
 }
 
@@ -103,20 +145,32 @@ pub struct Start {
 }
 
 impl End {
-    /// What ends the sleep, if the word is known.
-    pub fn why(&self) -> Option<Why> {
-        Why::find(&self.by)
+    /// What it is, if the word is known.
+    pub fn by(&self) -> Option<By> {
+        By::find(&self.by)
     }
 }
 
 impl Fitted {
+    /// Does the role of this name ask that role?
+    fn asks(&self, client: &str, role: &Role) -> bool {
+        let asks = |e: &End| e.by() == Some(By::Ask) && e.role == role.name;
+        self.roles.iter().any(|r| r.name == client && r.ends.iter().any(asks))
+    }
+
+    /// Does any?
+    fn is_asked(&self, role: &Role) -> bool {
+        self.roles.iter().any(|client| self.asks(&client.name, role))
+    }
+
     /// What is wrong with it: the key, what was found, and what would be right.
     pub fn check(&self) -> Option<(String, String, String)> {
         let known = |name: &str| self.roles.iter().any(|r| r.name == name);
         let names = || self.roles.iter().map(|r| r.name.as_str()).collect::<Vec<_>>().join(", ");
         let wrong = |key: String, found: String, right: &str| Some((key, found, right.to_string()));
-        if self.roles.iter().all(|r| r.tasks == 0) {
-            return wrong("role.tasks".into(), "0 in every role".into(), "a role whose tasks are there at the start");
+        if self.roles.iter().all(|r| r.tasks == 0 || r.serves) {
+            let right = "a role whose tasks are there at the start, and do not serve";
+            return wrong("role.tasks".into(), "0 in every role".into(), right);
         }
         for (i, role) in self.roles.iter().enumerate() {
             let key = |rest: &str| format!("role \"{}\": {rest}", role.name);
@@ -135,13 +189,17 @@ impl Fitted {
                 }
             }
             for e in &role.ends {
-                let Some(why) = e.why() else {
+                let Some(by) = e.by() else {
                     let all = Why::ALL.map(Why::name).join(", ");
-                    return wrong(key("ends.by"), format!("\"{}\"", e.by), &format!("one of {all}"));
+                    return wrong(key("ends.by"), format!("\"{}\"", e.by), &format!("one of {all}, ask"));
                 };
-                if (why == Why::Task) != known(&e.role) {
-                    let right = if why == Why::Task { names() } else { "no role: only tasks have one".into() };
+                if by.has_role() != known(&e.role) {
+                    let right = if by.has_role() { names() } else { "no role: only task and ask have one".into() };
                     return wrong(key("ends.role"), format!("\"{}\"", e.role), &right);
+                }
+                if (by == By::Ask) != (e.open > 0) {
+                    let right = if by == By::Ask { "1 or more" } else { "left out: only ask has it" };
+                    return wrong(key("ends.open"), e.open.to_string(), right);
                 }
                 if !(0.0..=1.0).contains(&e.share) {
                     return wrong(key("ends.share"), e.share.to_string(), "0 to 1");
@@ -159,6 +217,9 @@ impl Fitted {
                 if !(0.0..=1e6).contains(&rate) {
                     return wrong(key(what), rate.to_string(), "0 to 1,000,000");
                 }
+            }
+            if role.serves && !self.is_asked(role) {
+                return wrong(key("serves"), "true".into(), "left out: no role asks it");
             }
             // Two roles that start each other would never end.
             let mut reached = vec![false; self.roles.len()];

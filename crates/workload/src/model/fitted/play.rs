@@ -1,19 +1,24 @@
 //! Roles as tasks.
+//!
+//! Each role has two semaphores: one that wake-ups are posted to, and one for what it is asked. Each way of asking has one for the
+//! replies. Who asks is queued beside the semaphore; a task that is asked replies when it next waits to be asked, as a server does that
+//! has served.
 
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use contend_platform::{Nanos, Time};
 use contend_sim::program::{Cx, ObjId, ObjectKind, Op, Program, TaskSpec, Workload};
 use rand::RngExt;
 
-use super::{End, Fitted, Role};
+use super::{By, End, Fitted, Role};
 use crate::model::play::PlayOptions;
 use crate::model::step::Why;
 
 /// The keeper looks this often for waits to be given up, at most.
 const LOOK_NS_MIN: Nanos = 1_000_000;
 
-/// After how long a wait for a task is given up, in µs: twice what nine of ten recorded ones took.
+/// After how long a wait is given up, in µs: twice what nine of ten recorded ones took.
 fn give_up_us(end: &End) -> f64 {
     2.0 * end.us.at(0.9)
 }
@@ -24,20 +29,32 @@ struct Stage {
     speed: f64,
     /// For each role, the roles of its ends, wakes and starts by number.
     links: Vec<Links>,
-    /// Slots of each kind of limited start.
-    slots: Vec<u32>,
-    /// The first semaphore of each copy's roles, and its open waits.
     copies: Vec<Copy>,
 }
 
+/// The semaphores are counted from the copy's first.
 struct Links {
-    ends: Vec<Option<usize>>,
+    ends: Vec<Ending>,
     wakes: Vec<usize>,
-    /// Role, and the semaphore of its slots counted from the copy's first.
-    starts: Vec<(usize, Option<u32>)>,
+    /// Role, and its slots: semaphore and number.
+    starts: Vec<(usize, Option<(u32, u32)>)>,
+}
+
+/// How a turn ends.
+#[derive(Clone, Copy)]
+enum Ending {
+    /// With a sleep of its length.
+    Sleep,
+    /// With a wait for a post to this semaphore; given up if it lasts too long.
+    Wait(u32),
+    /// With a wait for being asked.
+    Asked(u32),
+    /// With asking this role, which has this semaphore; replies are posted to the other.
+    Ask { role: usize, asked: u32, reply: u32 },
 }
 
 struct Copy {
+    /// Its first semaphore.
     objects: u32,
     open: Mutex<Open>,
 }
@@ -51,8 +68,10 @@ impl Copy {
 /// What a copy's tasks share.
 #[derive(Default)]
 struct Open {
-    /// Of each role: until when its waits last before they are given up, and whose they are.
-    waits: Vec<Vec<(Time, u64)>>,
+    /// Waits: for a post to which semaphore, until when they last before they are given up, and whose they are.
+    waits: Vec<(u32, Time, u64)>,
+    /// By role: the semaphores on which those wait who have asked it and have no reply.
+    asked: Vec<VecDeque<u32>>,
     /// What is dealt out to the tasks of each role.
     deals: Vec<Deal>,
     /// Tasks that live.
@@ -63,46 +82,56 @@ struct Open {
 /// Add the model's tasks to `w`.
 pub fn play(model: Fitted, w: &mut Workload, options: PlayOptions) {
     let number = |name: &str| model.roles.iter().position(|r| r.name == name).expect("checked");
-    let mut slots = Vec::new();
-    let links = (model.roles.iter())
-        .map(|role| Links {
-            ends: role.ends.iter().map(|e| (e.why() == Some(Why::Task)).then(|| number(&e.role))).collect(),
-            wakes: role.wakes.iter().map(|w| number(&w.role)).collect(),
-            starts: (role.starts.iter())
-                .map(|s| {
-                    let at_once = options.jobs.filter(|_| s.at_once > 0).unwrap_or(s.at_once);
-                    let slot = (at_once > 0).then(|| {
-                        slots.push((format!("{}/{}", role.name, s.role), at_once));
-                        (model.roles.len() + slots.len() - 1) as u32
-                    });
-                    (number(&s.role), slot)
-                })
-                .collect(),
-        })
-        .collect();
-    let waits = model.roles.iter().flat_map(|r| &r.ends).filter(|e| e.why() == Some(Why::Task)).map(give_up_us);
-    let look = ((waits.fold(f64::INFINITY, f64::min) * 1e3) as Nanos).max(LOOK_NS_MIN);
+    // Names and first values of a copy's semaphores.
+    let mut objects: Vec<(String, u32)> = model.roles.iter().map(|r| (format!("wake/{}", r.name), 0)).collect();
+    let mut object = |name: String, initial: u32| {
+        objects.push((name, initial));
+        (objects.len() - 1) as u32
+    };
+    let asked: Vec<Option<u32>> =
+        model.roles.iter().map(|r| model.is_asked(r).then(|| object(format!("asked/{}", r.name), 0))).collect();
+    let mut links = Vec::new();
+    for (i, role) in model.roles.iter().enumerate() {
+        let ends = role.ends.iter().map(|e| match (e.by(), asked[i]) {
+            (Some(By::Ask), _) => {
+                let server = number(&e.role);
+                let reply = object(format!("reply/{}/{}", role.name, e.role), 0);
+                Ending::Ask { role: server, asked: asked[server].expect("this role asks it"), reply }
+            }
+            (Some(By::Sleep(Why::Task)), Some(own)) if model.asks(&e.role, role) => Ending::Asked(own),
+            (Some(By::Sleep(Why::Task)), _) => Ending::Wait(i as u32),
+            _ => Ending::Sleep,
+        });
+        let ends = ends.collect();
+        let starts = role.starts.iter().map(|s| {
+            let at_once = options.jobs.filter(|_| s.at_once > 0).unwrap_or(s.at_once);
+            let slots = (at_once > 0).then(|| (object(format!("slots/{}/{}", role.name, s.role), at_once), at_once));
+            (number(&s.role), slots)
+        });
+        let starts = starts.collect();
+        links.push(Links { ends, wakes: role.wakes.iter().map(|w| number(&w.role)).collect(), starts });
+    }
+    let waits =
+        || model.roles.iter().flat_map(|r| &r.ends).filter(|e| matches!(e.by(), Some(By::Sleep(Why::Task) | By::Ask)));
+    let give_up = waits().map(give_up_us).fold(f64::INFINITY, f64::min);
+    let look = ((give_up * 1e3) as Nanos).max(LOOK_NS_MIN);
+    let keeps = waits().next().is_some();
     let mut copies = Vec::new();
     for copy in 0..options.copies {
         let suffix = if options.copies > 1 { format!("+{copy}") } else { String::new() };
         copies.push(Copy {
             objects: w.objects.len() as u32,
             open: Mutex::new(Open {
-                waits: vec![Vec::new(); model.roles.len()],
+                asked: vec![VecDeque::new(); model.roles.len()],
                 deals: model.roles.iter().map(Deal::of).collect(),
                 ..Open::default()
             }),
         });
-        for role in &model.roles {
-            w.object(format!("wake/{}{suffix}", role.name), ObjectKind::Semaphore { initial: 0 });
-        }
-        for (name, at_once) in &slots {
-            w.object(format!("slots/{name}{suffix}"), ObjectKind::Semaphore { initial: *at_once });
+        for (name, initial) in &objects {
+            w.object(format!("{name}{suffix}"), ObjectKind::Semaphore { initial: *initial });
         }
     }
-    let waits = model.roles.iter().any(|r| r.ends.iter().any(|e| e.why() == Some(Why::Task)));
-    let slots = slots.into_iter().map(|(_, at_once)| at_once).collect();
-    let stage = Arc::new(Stage { model, speed: options.speed, links, slots, copies });
+    let stage = Arc::new(Stage { model, speed: options.speed, links, copies });
     for copy in 0..stage.copies.len() {
         for role in 0..stage.model.roles.len() {
             for _ in 0..stage.model.roles[role].tasks {
@@ -110,7 +139,7 @@ pub fn play(model: Fitted, w: &mut Workload, options: PlayOptions) {
                 w.task(Actor::spec(&stage, copy, open, role, None));
             }
         }
-        if waits {
+        if keeps {
             let keeper = Keeper { stage: Arc::clone(&stage), copy, look, due: Vec::new() };
             let spec = TaskSpec::new("model-keeper", keeper);
             w.task(TaskSpec { background: true, ..spec });
@@ -160,6 +189,21 @@ impl Even {
     }
 }
 
+/// What an actor does next.
+enum Due {
+    Op(Op),
+    /// Wait for a post to this semaphore: to be given up after so long, in ns.
+    Wait(u32, Option<Nanos>),
+    /// Wait to be asked.
+    Asked(u32),
+    /// Ask this role by a post to its semaphore; replies are posted to the other.
+    Ask {
+        role: usize,
+        asked: u32,
+        reply: u32,
+    },
+}
+
 /// A task that acts a role.
 struct Actor {
     stage: Arc<Stage>,
@@ -171,11 +215,17 @@ struct Actor {
     turns: Option<u32>,
     /// Starts that are left, by entry.
     starts: Vec<u32>,
-    /// Its number among the copy's, and its open wait.
+    /// Requests without a reply, by entry of its ends.
+    unanswered: Vec<u32>,
+    /// Where it owes replies.
+    askers: Vec<u32>,
+    /// Its number among the copy's.
     id: u64,
-    waits: Option<usize>,
+    /// It waits, and that may be given up; or to be asked.
+    waits: bool,
+    awaits_request: bool,
     /// What is to be done, last first.
-    due: Vec<Op>,
+    due: Vec<Due>,
     over: bool,
 }
 
@@ -183,7 +233,7 @@ impl Actor {
     fn spec(stage: &Arc<Stage>, copy: usize, open: &mut Open, role: usize, slot: Option<u32>) -> TaskSpec {
         let r = &stage.model.roles[role];
         open.ids += 1;
-        open.alive += 1;
+        open.alive += u64::from(!r.serves);
         let id = open.ids;
         let actor = Actor {
             stage: Arc::clone(stage),
@@ -192,17 +242,25 @@ impl Actor {
             slot,
             turns: None,
             starts: Vec::new(),
+            unanswered: vec![0; r.ends.len()],
+            askers: Vec::new(),
             id,
-            waits: None,
+            waits: false,
+            awaits_request: false,
             due: Vec::new(),
             over: false,
         };
         let suffix = if stage.copies.len() > 1 { format!("+{copy}") } else { String::new() };
-        TaskSpec { nice: r.nice, ..TaskSpec::new(format!("{}-{id}{suffix}", r.name), actor) }
+        let spec = TaskSpec::new(format!("{}-{id}{suffix}", r.name), actor);
+        TaskSpec { nice: r.nice, background: r.serves, ..spec }
     }
 
     fn object(&self, number: u32) -> ObjId {
         ObjId(self.stage.copies[self.copy].objects + number)
+    }
+
+    fn post(&self, number: u32, n: u32) -> Due {
+        Due::Op(Op::SemPost(self.object(number), n))
     }
 
     fn born(&mut self, open: &mut Open, cx: &mut Cx<'_>) {
@@ -212,23 +270,24 @@ impl Actor {
         self.starts = std::iter::zip(&mut deal.starts, &role.starts).map(|(even, s)| even.take(s.per_life)).collect();
     }
 
-    /// A turn's run, cut where it wakes and starts others, and the sleep.
+    /// A turn's run, cut where it wakes and starts others, and its end.
     fn turn(&mut self, open: &mut Open, cx: &mut Cx<'_>, left: u32) {
         let stage = Arc::clone(&self.stage);
         let (role, links) = (&stage.model.roles[self.role], &stage.links[self.role]);
-        let mut events: Vec<Op> = Vec::new();
+        let mut events: Vec<Due> = Vec::new();
         let run = role.run_us.at(open.deals[self.role].place(1, cx)) * 1e3 / stage.speed;
         for (entry, &who) in links.wakes.iter().enumerate() {
             let n = open.deals[self.role].wakes[entry].take(role.wakes[entry].per_turn);
-            events.extend((0..n).map(|_| Op::SemPost(self.object(who as u32), 1)));
+            events.extend((0..n).map(|_| self.post(who as u32, 1)));
         }
-        for (entry, &(who, slot)) in links.starts.iter().enumerate() {
+        for (entry, &(who, slots)) in links.starts.iter().enumerate() {
             // Evenly over the turns that are left.
             let n = self.starts[entry].div_ceil(left);
             self.starts[entry] -= n;
+            let slot = slots.map(|(slot, _)| slot);
             for _ in 0..n {
-                events.extend(slot.map(|s| Op::SemWait(self.object(s))));
-                events.push(Op::Spawn(Box::new(Actor::spec(&stage, self.copy, open, who, slot))));
+                events.extend(slot.map(|s| Due::Op(Op::SemWait(self.object(s)))));
+                events.push(Due::Op(Op::Spawn(Box::new(Actor::spec(&stage, self.copy, open, who, slot)))));
             }
         }
         let piece = (run / (events.len() + 1) as f64) as Nanos;
@@ -236,10 +295,10 @@ impl Actor {
         if left > 1 {
             self.end_turn(open, cx);
         }
-        self.due.push(Op::Run(piece));
+        self.due.push(Due::Op(Op::Run(piece)));
         for event in events.into_iter().rev() {
             self.due.push(event);
-            self.due.push(Op::Run(piece));
+            self.due.push(Due::Op(Op::Run(piece)));
         }
     }
 
@@ -255,56 +314,130 @@ impl Actor {
         let Some(entry) = most else { return };
         deal.ends[entry].0 -= 1.0;
         let place = deal.place(2, cx);
+        let end = &role.ends[entry];
         match stage.links[self.role].ends[entry] {
-            Some(_) => {
-                self.waits = Some(entry);
-                self.due.push(Op::SemWait(self.object(self.role as u32)));
+            Ending::Sleep => self.due.push(Due::Op(Op::Sleep((end.us.at(place) * 1e3) as Nanos))),
+            Ending::Wait(object) => self.due.push(Due::Wait(object, Some(give_up_ns(end)))),
+            Ending::Asked(object) => {
+                self.due.push(Due::Asked(object));
+                self.reply();
             }
-            None => self.due.push(Op::Sleep((role.ends[entry].us.at(place) * 1e3) as Nanos)),
+            Ending::Ask { role, asked, reply } => {
+                self.due.push(Due::Ask { role, asked, reply });
+                if self.unanswered[entry] == end.open {
+                    self.due.push(self.await_reply(entry, reply));
+                } else {
+                    self.unanswered[entry] += 1;
+                }
+            }
+        }
+    }
+
+    /// Reply to all that have asked.
+    fn reply(&mut self) {
+        for reply in std::mem::take(&mut self.askers) {
+            self.due.push(self.post(reply, 1));
+        }
+    }
+
+    /// A server that stays replies in the end; another may be gone.
+    fn await_reply(&self, entry: usize, reply: u32) -> Due {
+        let end = &self.stage.model.roles[self.role].ends[entry];
+        let stays = self.stage.model.roles.iter().any(|r| r.name == end.role && r.serves);
+        Due::Wait(reply, (!stays).then(|| give_up_ns(end)))
+    }
+
+    /// The next turn, or the end of its life.
+    fn go_on(&mut self, cx: &mut Cx<'_>) {
+        let stage = Arc::clone(&self.stage);
+        let open = &mut stage.copies[self.copy].open();
+        if self.turns.is_none() {
+            self.born(open, cx);
+        }
+        let serves = stage.model.roles[self.role].serves;
+        match self.turns {
+            Some(left) if left > 0 || serves => {
+                self.turns = Some(left.saturating_sub(1));
+                self.turn(open, cx, if serves { left.max(2) } else { left });
+            }
+            _ => {
+                self.over = true;
+                self.end();
+            }
+        }
+    }
+
+    /// Its last turn is over.
+    fn end(&mut self) {
+        let stage = Arc::clone(&self.stage);
+        let links = &stage.links[self.role];
+        self.due.extend(self.slot.map(|slot| self.post(slot, 1)));
+        // A dispatcher's jobs have ended when it has all slots.
+        for (slot, all) in links.starts.iter().filter_map(|(_, slots)| *slots) {
+            self.due.push(self.post(slot, all));
+            let object = self.object(slot);
+            self.due.extend((0..all).map(|_| Due::Op(Op::SemWait(object))));
+        }
+        for (entry, end) in links.ends.iter().enumerate() {
+            if let Ending::Ask { reply, .. } = *end {
+                let missing = std::mem::take(&mut self.unanswered[entry]);
+                for _ in 0..missing {
+                    self.due.push(self.await_reply(entry, reply));
+                }
+            }
+        }
+        self.reply();
+    }
+
+    fn op(&mut self, due: Due, cx: &Cx<'_>) -> Op {
+        let copy = &self.stage.copies[self.copy];
+        match due {
+            Due::Op(op) => op,
+            Due::Wait(object, give_up) => {
+                if let Some(give_up) = give_up {
+                    copy.open().waits.push((object, cx.now + give_up, self.id));
+                    self.waits = true;
+                }
+                Op::SemWait(self.object(object))
+            }
+            Due::Asked(object) => {
+                self.awaits_request = true;
+                Op::SemWait(self.object(object))
+            }
+            Due::Ask { role, asked, reply } => {
+                copy.open().asked[role].push_back(reply);
+                Op::SemPost(self.object(asked), 1)
+            }
         }
     }
 }
 
+fn give_up_ns(end: &End) -> Nanos {
+    ((give_up_us(end) * 1e3) as Nanos).max(LOOK_NS_MIN)
+}
+
 impl Program for Actor {
     fn next(&mut self, cx: &mut Cx<'_>) -> Op {
-        let stage = Arc::clone(&self.stage);
-        let copy = &stage.copies[self.copy];
-        if let Some(op) = self.due.pop() {
-            // Its wait begins: the only operation on its own role's semaphore.
-            if let (Op::SemWait(_), Some(entry), true) = (&op, self.waits, self.due.is_empty()) {
-                let give_up = (give_up_us(&stage.model.roles[self.role].ends[entry]) * 1e3) as u64;
-                copy.open().waits[self.role].push((cx.now + give_up.max(1_000_000), self.id));
+        if self.waits || self.awaits_request {
+            let mut open = self.stage.copies[self.copy].open();
+            if std::mem::take(&mut self.waits) {
+                open.waits.retain(|(.., id)| *id != self.id);
             }
-            return op;
-        }
-        if self.over {
-            return Op::Exit;
-        }
-        let open = &mut copy.open();
-        if self.waits.take().is_some() {
-            open.waits[self.role].retain(|(_, id)| *id != self.id);
-        }
-        if self.turns.is_none() {
-            self.born(open, cx);
-        }
-        match self.turns {
-            Some(left @ 1..) => {
-                self.turns = Some(left - 1);
-                self.turn(open, cx, left);
-            }
-            _ => {
-                self.over = true;
-                open.alive -= 1;
-                self.due.extend(self.slot.map(|slot| Op::SemPost(self.object(slot), 1)));
-                // A dispatcher's jobs have ended when it has all slots.
-                for slot in stage.links[self.role].starts.iter().filter_map(|(_, slot)| *slot) {
-                    let (object, all) = (self.object(slot), stage.slots[slot as usize - stage.model.roles.len()]);
-                    self.due.push(Op::SemPost(object, all));
-                    self.due.extend((0..all).map(|_| Op::SemWait(object)));
-                }
+            if std::mem::take(&mut self.awaits_request) {
+                self.askers.extend(open.asked[self.role].pop_front());
             }
         }
-        self.due.pop().unwrap_or(Op::Exit)
+        if let Some(due) = self.due.pop() {
+            return self.op(due, cx);
+        }
+        if !self.over {
+            self.go_on(cx);
+            if let Some(due) = self.due.pop() {
+                return self.op(due, cx);
+            }
+        }
+        self.stage.copies[self.copy].open().alive -= 1;
+        Op::Exit
     }
 }
 
@@ -327,17 +460,11 @@ impl Program for Keeper {
             return Op::Exit;
         }
         self.due.push(Op::Sleep(self.look));
-        for (role, waits) in open.waits.iter_mut().enumerate() {
-            let mut late = 0;
-            // The waiter itself takes its wait off the list: another may take the post that was meant for it.
-            for (until, _) in waits.iter_mut().filter(|(until, _)| *until <= cx.now) {
-                *until = cx.now + self.look;
-                late += 1;
-            }
-            if late > 0 {
-                cx.metrics.count("model_timeouts", late.into());
-                self.due.push(Op::SemPost(ObjId(copy.objects + role as u32), late));
-            }
+        // The waiter itself takes its wait off the list: another may take the post that was meant for it.
+        for (object, until, _) in open.waits.iter_mut().filter(|(_, until, _)| *until <= cx.now) {
+            *until = cx.now + self.look;
+            cx.metrics.count("model_timeouts", 1);
+            self.due.push(Op::SemPost(ObjId(copy.objects + *object), 1));
         }
         self.due.pop().expect("a sleep at least")
     }

@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 /// The shares at which quantiles are kept, in per cent.
 const AT: [f64; 9] = [0.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 100.0];
 
-/// The values at 0, 10, 25, 50, 75, 90, 95, 99 and 100 %, never falling; or one value for all.
+/// The values at 0, 10, 25, 50, 75, 90, 95, 99 and 100 %, never falling; or one value for all. Of samples the last is not the largest but
+/// what gives all the mean that they have: a straight line up to a rare large value would be much more work.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Quantiles(Vec<f64>);
@@ -25,7 +26,12 @@ impl Quantiles {
             let above = samples[(below + 1).min(samples.len() - 1)];
             rounded(samples[below] + part * (above - samples[below]))
         };
-        Quantiles(AT.map(value).to_vec())
+        let mut all = Quantiles(AT.map(value).to_vec());
+        let mean = samples.iter().sum::<f64>() / samples.len() as f64;
+        let (share, below) = ((AT[8] - AT[7]) / 100.0, all.0[7]);
+        let rest = all.mean() - share * (below + all.0[8]) / 2.0;
+        all.0[8] = rounded((2.0 * (mean - rest) / share - below).clamp(below, last));
+        all
     }
 
     /// The values.
