@@ -69,8 +69,8 @@ def test_a_fitted_model_keeps_requests_and_replies(tmp_path: Path) -> None:
     asking = [e for r in roles.values() for e in r["ends"] if e["by"] == "ask"]
     assert len(asking) == 2, "both of pgbench's threads"
     assert all((e["role"], e["share"] > 0.5, e["open"] >= 1) == (server, True, True) for e in asking)
-    where = {"machine": str(PGBENCH / "machine.toml"), "policy": "linux-6.18"}
-    exact, fitted = package.run(PGBENCH, **where), package.run(out, **where)
+    machine = str(PGBENCH / "machine.toml")
+    exact, fitted = (package.run(what, machine=machine, policy="linux-6.18") for what in (PGBENCH, out))
     assert fitted.outcome == "finished"
     assert fitted.summary["metrics"]["counts"]["model_timeouts"]["count"] < 0.01 * fitted.summary["tasks"]["switches"]
     assert fitted.ledger()["user"] == pytest.approx(exact.ledger()["user"], rel=0.1)

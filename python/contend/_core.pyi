@@ -22,6 +22,7 @@ __all__ = [
     "probe",
     "resolve",
     "run",
+    "scenario_costs",
     "validate",
     "xen_listing",
     "xen_trace_audit",

@@ -242,7 +242,7 @@ def recorded_locks(locks: Sequence[Mapping[str, Any]], out: Console) -> None:
     rows = [(*waits_row(lock), lock["kind"], f"{lock['lock']}") for lock in locks[:RECORDED_LOCKS_SHOWN]]
     out.print(table("Contended locks of the recorded kernel, by time waited", columns, rows))
     if len(locks) > len(rows):
-        out.print(f"{len(locks) - len(rows)} more locks; --json has all.")
+        out.print(f"{len(locks) - len(rows)} more; --json has all.")
 
 
 def _locks(e: dict[str, Any], out: Console) -> None:
