@@ -322,6 +322,7 @@ impl<L: Policy> Host<L> {
         let topo = machine.topology.clone();
         let engine = Engine::new(machine);
         engine.idle_polls.set(features.idle_polling);
+        engine.lock_events.warmup.set(limits.warmup);
         let sim = Sim::new(Rc::clone(&engine), trace.clone().map(|t| t as Rc<dyn TraceHook>));
         let kernel = Rc::new(Kernel::new(&sim, topo, features, policy, tick));
         let horizon = workload.horizon.unwrap_or(NEVER).min(limits.horizon);
@@ -391,7 +392,7 @@ impl<L: Policy> Host<L> {
             .collect();
         let locks = lock_reports(&self.kernel, &self.os).map(|(lock, _)| lock).collect();
         let mut metrics = self.os.metrics.borrow().clone();
-        metrics.count_lock_events(self.engine.lock_events());
+        metrics.count_lock_events(self.engine.lock_events.get());
         RunResult {
             outcome,
             virtual_ns: end,

@@ -489,10 +489,10 @@ impl Platform for Thread {
     fn lock_clock(&self) -> Time {
         self.time()
     }
-    /// Counted for the run, under the event's name among the result's metrics.
+    /// Counted after the warm-up, under the event's name among the result's metrics.
     #[inline]
     fn lock_event(&self, event: LockEvent, n: u64) {
-        self.engine.count_lock_event(event, n);
+        self.engine.lock_events.add(self.time(), event, n);
     }
 
     #[inline]

@@ -18,12 +18,12 @@ mod stacks;
 mod timeline;
 mod user;
 
-use crate::counters::Counters;
+use crate::counters::LockEvents;
 use crate::lines::Lines;
 use crate::queue::{NO_KEY, Queue, key, key_within};
 use contend_machine::{Machine, Topology};
 use contend_platform::slices::Rounds;
-use contend_platform::{Account, CpuId, Ipi, LockEvent, NEVER, Nanos, TaskId, Time, Work};
+use contend_platform::{Account, CpuId, Ipi, NEVER, Nanos, TaskId, Time, Work};
 use costs::Costs;
 pub(crate) use interrupts::{first_tick, next_tick};
 pub(crate) use ledger::take_back;
@@ -190,8 +190,8 @@ pub struct Engine {
     task_work: RefCell<Vec<TaskWork>>,
     /// Code of the threads that do not run at the moment, by task.
     codes: RefCell<Vec<Option<Code>>>,
-    /// Lock events of threads, by [`LockEvent`].
-    lock_events: Counters<{ LockEvent::COUNT }>,
+    /// Of threads.
+    pub(crate) lock_events: LockEvents,
     /// Slices of the threads, which are one process.
     rounds: Rounds,
     /// The CPU whose data were fetched last.
@@ -278,7 +278,7 @@ impl Engine {
             interrupts: Cell::new(0),
             task_work: RefCell::default(),
             codes: RefCell::default(),
-            lock_events: Counters::default(),
+            lock_events: LockEvents::default(),
             rounds: Rounds::new(),
             fetched: Cell::new(CpuId(u16::MAX)),
             horizon: Cell::new(0),

@@ -10,7 +10,7 @@ use crate::lines::{Cost, Touch};
 use crate::queue::{NO_KEY, key, key_time, key_within};
 use crate::thread::{State, Thread};
 use contend_platform::slices::Rounds;
-use contend_platform::{Account, CpuId, LockEvent, NEVER, Nanos, TaskId, Time, Trap};
+use contend_platform::{Account, CpuId, NEVER, Nanos, TaskId, Time, Trap};
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult};
 use std::rc::Rc;
@@ -119,16 +119,6 @@ impl Engine {
     /// What threads share to know how long their slices may be.
     pub(crate) fn rounds(&self) -> &Rounds {
         &self.rounds
-    }
-
-    /// Something happened at a lock of threads, `n` times.
-    pub(crate) fn count_lock_event(&self, event: LockEvent, n: u64) {
-        self.lock_events.add(event as usize, n);
-    }
-
-    /// Lock events of threads so far, by [`LockEvent`].
-    pub fn lock_events(&self) -> [u64; LockEvent::COUNT] {
-        self.lock_events.get()
     }
 
     /// Unwind and free the code of all threads.

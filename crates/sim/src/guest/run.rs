@@ -6,7 +6,7 @@ use super::spec::{GuestReport, GuestSpec, VcpuReport, VcpuTimes};
 use super::state::{Phase, VcpuState};
 use super::vcpu::Vcpu;
 use super::vm::Vm;
-use crate::counters::Counters;
+use crate::counters::LockEvents;
 use crate::engine::{Code, Engine};
 use crate::host::{LockReport, lock_reports};
 use crate::os::Os;
@@ -84,6 +84,8 @@ fn boot_with<L: Policy>(
     let engine: &Rc<Engine> = p.engine();
     let n = topology.nr_cpus();
     let vcpu = |i: usize| Rc::new(VcpuState::new(p, index as u16, CpuId(i as u16), Rc::clone(hosting)));
+    let lock_events = LockEvents::default();
+    lock_events.warmup.set(with.warmup);
     let vm = Rc::new(Vm {
         vcpus: (0..n).map(vcpu).collect(),
         last_boosted: p.word(p.line(), 0),
@@ -92,7 +94,7 @@ fn boot_with<L: Policy>(
         tick_ns,
         finished: Cell::new(None),
         background,
-        lock_events: Counters::default(),
+        lock_events,
         preemption: RefCell::default(),
         hosting: Rc::clone(hosting),
         slowdown: memory.map(|m| Slowdown::new(&engine.machine, m)),

@@ -234,7 +234,7 @@ impl Platform for Vcpu {
         self.thread.time()
     }
     fn lock_event(&self, event: LockEvent, n: u64) {
-        self.vm.lock_events.add(event as usize, n);
+        self.vm.lock_events.add(self.now(), event, n);
     }
     fn spinlock(&self, lock: u32, phase: SpinlockPhase) {
         match phase {

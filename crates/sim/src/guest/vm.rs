@@ -4,9 +4,9 @@ use super::hosting::Hosting;
 use super::memory::Slowdown;
 use super::spec::LockPreemption;
 use super::state::VcpuState;
-use crate::counters::Counters;
+use crate::counters::LockEvents;
 use crate::world::SimWord;
-use contend_platform::{Account, CpuId, LockEvent, Nanos, TaskId, Time};
+use contend_platform::{Account, CpuId, Nanos, TaskId, Time};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
@@ -33,7 +33,7 @@ pub(crate) struct Vm {
     pub tick_ns: Nanos,
     pub finished: Cell<Option<Time>>,
     pub background: bool,
-    pub lock_events: Counters<{ LockEvent::COUNT }>,
+    pub lock_events: LockEvents,
     /// By number of the guest's spinlock.
     pub preemption: RefCell<Vec<LockPreemption>>,
     pub hosting: Rc<Hosting>,

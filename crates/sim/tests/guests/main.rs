@@ -34,9 +34,12 @@ pub fn guest(name: &str, vcpus: usize, spinlock: &str, workload: Workload) -> Gu
 
 /// Run guests on a machine.
 pub fn run(on: &str, kvm: KvmFeatures, specs: Vec<GuestSpec>, horizon: u64) -> RunResult {
+    run_within(on, kvm, specs, Limits { horizon, ..Limits::default() })
+}
+
+fn run_within(on: &str, kvm: KvmFeatures, specs: Vec<GuestSpec>, limits: Limits) -> RunResult {
     let p = preset("linux-3.6");
     let features: Features = p.features;
-    let limits = Limits { horizon, ..Limits::default() };
     let guests = Guests { kvm, specs };
     let setup = Setup { machine: machine(on), features, workload: Workload::default(), seed: 1, limits, guests };
     simulate(p.policy, setup, None, &mut |_| true).expect("stacks")
@@ -147,6 +150,29 @@ fn every_lock_works_in_guests_whose_vcpus_lose_their_cpus() {
             assert_eq!(lock.stats.acquisitions, 1200, "{kind}");
         }
     }
+}
+
+#[test]
+fn events_of_a_guest_s_locks_in_the_warm_up_do_not_count() {
+    let go = |warmup| {
+        let mut w = lockers(4, 100, 100_000, 10_000);
+        w.task(hog("hog", 300 * MS));
+        let limits = Limits { warmup, ..Limits::default() };
+        run_within("2c", kvm(DirectedYield::Theurer), vec![guest("vm", 4, "pv-queued", w)], limits)
+    };
+    let events = |r: &RunResult| r.guests[0].metrics.counts.clone();
+    let all = go(0);
+    let exits: Vec<_> =
+        all.guests[0].tasks.iter().filter(|t| t.name != "hog").map(|t| t.exited.expect("lockers end")).collect();
+    let (first, last) = (exits.iter().min().expect("some"), *exits.iter().max().expect("some"));
+    assert!(last < all.virtual_ns, "the hog goes on");
+    // All four are at it until the first of them ends.
+    let half = go(first / 2);
+    let sum = |r: &RunResult| events(r).values().sum::<u64>();
+    assert!(0 < sum(&half) && sum(&half) < sum(&all), "{} of {}", sum(&half), sum(&all));
+    let none = go(last);
+    assert!(events(&none).is_empty(), "{:?}", events(&none));
+    assert_eq!(all.trace_hash, none.trace_hash, "counting changes nothing");
 }
 
 #[test]

@@ -1,10 +1,11 @@
 //! The generic locks on threads that lose their CPU.
 
 use crate::common::{MS, machine, preset};
+use crate::{alike, run_within};
 use contend_locks::algorithm::{Adaptive, Hybrid, MakeLock, Mcs, PvFeatures, PvQueuedWith, Queued, Ticket, UnfairByte};
 use contend_platform::{LockEvent, Nanos, Platform};
 use contend_sim::crew::Crew;
-use contend_sim::host::Outcome;
+use contend_sim::host::{Limits, Outcome};
 use contend_sim::thread::Thread;
 
 /// A thread's record: acquisitions and the longest wait.
@@ -130,4 +131,18 @@ fn lock_events_are_counted() {
     let (r, _) = crew.run(|_| (), code).expect("stacks");
     let counts: Vec<_> = r.metrics.counts.iter().map(|(name, n)| (*name, *n)).collect();
     assert_eq!(counts, [("lock_slowpath", 4), ("pv_latency_kick", 2000)]);
+}
+
+#[test]
+fn lock_events_of_the_warm_up_do_not_count() {
+    let code = |t: &Thread| {
+        t.lock_event(LockEvent::LockSlowpath, 1);
+        t.compute(2 * MS);
+        t.lock_event(LockEvent::LockSlowpath, 10);
+    };
+    let events = |warmup| {
+        let r = run_within("4c", Limits { warmup, ..Limits::default() }, vec![], move |_| alike(4, code));
+        r.metrics.counts.get("lock_slowpath").copied()
+    };
+    assert_eq!([0, MS, 3 * MS].map(events), [Some(44), Some(40), None]);
 }

@@ -25,10 +25,18 @@ fn run_beside(
     programs: Vec<TaskSpec>,
     make: impl FnOnce(&Thread) -> Vec<ThreadSpec> + Send + 'static,
 ) -> RunResult {
+    run_within(on, Limits { horizon, ..Limits::default() }, programs, make)
+}
+
+fn run_within(
+    on: &str,
+    limits: Limits,
+    programs: Vec<TaskSpec>,
+    make: impl FnOnce(&Thread) -> Vec<ThreadSpec> + Send + 'static,
+) -> RunResult {
     let p = preset("linux-6.18");
     let mut workload = Workload { threads: Some(Box::new(make)), ..Workload::default() };
     programs.into_iter().for_each(|t| workload.task(t));
-    let limits = Limits { horizon, ..Limits::default() };
     let setup =
         Setup { machine: machine(on), features: p.features, workload, seed: 1, limits, guests: Guests::default() };
     let r = simulate(p.policy, setup, None, &mut |_| true).expect("stacks");
