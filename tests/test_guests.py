@@ -430,6 +430,28 @@ def test_a_guest_that_deadlocks_is_named(tmp_path: Path) -> None:
     assert "stuck: a" in r.summary["outcome_detail"]
 
 
+def test_tasks_that_wait_for_ever_beside_a_timer_are_named(tmp_path: Path) -> None:
+    (tmp_path / "d.json").write_text(
+        '{ "tasks": { "a": { "loop": 1, "lock": "m", "sleep": 1000, "run": 10, "wait": {"ref": "c", "mutex": "m"} },'
+        ' "tick": { "loop": -1, "run": 100, "sleep": 5000 } } }'
+    )
+    scenario = {
+        "machine": "2c",
+        "horizon_s": 0.1,
+        "guest": [
+            {"name": "stuck", "vcpus": 2, "workload": {"kind": "rt-app", "file": str(tmp_path / "d.json")}},
+            {"name": "well", "vcpus": 1, "workload": {"kind": "hogs", "tasks": 1}},
+        ],
+    }
+    s = package.run(scenario).summary
+    assert s["outcome"] == "horizon"
+    (line,) = guests.long_waits(s)
+    assert line.startswith("stuck: ")
+    assert "a-0 (task 0) waits for a signal of c" in line
+    assert "tick" not in line
+    assert guests.long_waits(package.run(scenario | {"horizon_s": 0.0015}).summary) == [], "it has just gone to sleep"
+
+
 def test_a_trace_changes_nothing_and_has_the_vcpus(two: Path, tmp_path: Path) -> None:
     r = package.run(two / "two.toml", trace=tmp_path / "t.txt")
     assert r.summary["trace_hash"] == package.load(two / "r").summary["trace_hash"]

@@ -67,6 +67,17 @@ HOST_WORK = ("user", "syscall")
 """The same of the host's own tasks; pause loops and halts of vCPUs are not among them."""
 
 
+def long_waits(summary: dict[str, Any]) -> list[str]:
+    """Guests of which tasks slept for most of a run that went on to its horizon: stuck, or idle."""
+    if summary["outcome"] != "horizon":
+        return []
+    return [
+        f"{g['name']}: asleep for more than half of the run, with no timer to wake them: {'; '.join(g['long_waits'])}."
+        for g in summary["guests"]
+        if g["long_waits"]
+    ]
+
+
 def has_guests(summary: dict[str, Any]) -> bool:
     """Did virtual machines run?"""
     return bool(summary.get("guests"))

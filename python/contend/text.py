@@ -76,6 +76,8 @@ def run_report(summary: dict[str, Any], out: Console) -> None:
     )
     if guests.has_guests(summary):
         out.print(_guests_line(summary))
+        for line in guests.long_waits(summary):
+            out.print(escape(line))
     if xen:
         from contend import text_xen
 

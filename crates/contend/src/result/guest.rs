@@ -40,6 +40,8 @@ pub struct Guest {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub locks: Option<Vec<LockOfGuest>>,
     pub tasks: Tasks,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub long_waits: Option<Vec<String>>,
     pub metrics: Metrics,
     pub ledger_ns: Ordered<u64>,
 }
@@ -146,6 +148,7 @@ fn guest(plan: &Plan, r: &RunResult, of: &[&GuestReport], about: Option<About>) 
         used.truncate(LOCKS_MAX);
         used.into_iter().map(|(l, p)| LockOfGuest { lock: lock(l), preemption: (*p).into() }).collect()
     });
+    let long_waits = about.is_some().then(|| of.iter().flat_map(|g| g.long_waits.clone()).collect());
     // The last exit may lie some ns behind the time when the engine stopped for it.
     let end = |g: &&GuestReport| g.finished.map(|at| at.min(r.virtual_ns));
     let finished = of.iter().map(end).collect::<Option<Vec<_>>>();
@@ -168,6 +171,7 @@ fn guest(plan: &Plan, r: &RunResult, of: &[&GuestReport], about: Option<About>) 
         lock_kinds: lock_kinds(of.iter().flat_map(|g| &g.locks)),
         locks,
         tasks: task_sums(of.iter().flat_map(|g| &g.tasks)),
+        long_waits,
         metrics: metrics_summary(plan, r, &reported(of.iter().map(|g| &g.metrics))),
         ledger_ns: Ordered(ledger.into_iter().map(|(a, ns)| (a.name().into(), ns)).collect()),
     }
@@ -319,6 +323,7 @@ mod tests {
                 finished: (stolen == 100).then_some(900),
                 vcpus: vec![vcpu(stolen), vcpu(stolen)],
                 tasks: Vec::new(),
+                long_waits: vec!["x (task 0) waits for a post to y".into(); usize::from(stolen == 200)],
                 locks: vec![lock("rq/0", "rq", 5), lock("zone", "spinlock", 80)],
                 preemption: vec![LockPreemption::default(), lost],
                 metrics: MetricStore { counts: BTreeMap::from([("ops", stolen)]), ..MetricStore::default() },
@@ -354,6 +359,8 @@ mod tests {
             assert_eq!((a0[key].as_f64(), all[key].as_f64()), (Some(of_a0), Some(of_all)), "{key}");
         }
         assert_eq!((all["exits"]["HLT"].as_u64(), all["exits_count"].as_u64()), (Some(12), Some(12)));
+        assert_eq!((a0["long_waits"].as_array().map(Vec::len), all.get("long_waits")), (Some(0), None));
+        assert_eq!(a1["long_waits"][0], "x (task 0) waits for a post to y");
         assert_eq!(a0["locks"][0]["name"], "zone");
         assert_eq!(a0["locks"][0]["preemption"]["holder"], 1);
         assert_eq!(all["lock_preemption"]["waiter"], 4);

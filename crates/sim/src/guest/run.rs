@@ -181,6 +181,7 @@ impl<L: Policy> RunningGuest for Running<L> {
             finished: self.vm.finished.get().map(|at| at.min(end)),
             vcpus: vcpus.collect(),
             tasks: self.os.reports(&self.kernel, end),
+            long_waits: self.os.long_waits(&self.kernel, end, end / 2),
             locks,
             preemption,
             metrics,

@@ -96,6 +96,8 @@ pub struct GuestReport {
     pub vcpus: Vec<VcpuReport>,
     /// Its tasks.
     pub tasks: Vec<TaskReport>,
+    /// Foreground tasks that have slept for more than half of the run and that no timer will wake, in words.
+    pub long_waits: Vec<String>,
     /// Its run-queue locks, then its objects' locks.
     pub locks: Vec<LockReport>,
     /// What preemption did at each of `locks`.

@@ -76,6 +76,8 @@ struct OsTask {
     thread: Option<Rc<State>>,
     rng: Pcg64Mcg,
     pending: Pending,
+    /// When it last went to sleep in a call.
+    slept_at: Time,
     /// Woken from the futex-like object it queued at.
     woken: bool,
     background: bool,
@@ -115,6 +117,8 @@ pub struct TaskReport {
     pub wake: WakeStats,
     /// What it waits for at the end of the run, if it lives and sleeps.
     pub waits_for: Option<String>,
+    /// Since when it sleeps, if it is a foreground task and no timer will wake it.
+    pub waits_since: Option<Time>,
 }
 
 /// Samples of one name.
@@ -292,6 +296,7 @@ impl<W: World> Os<W> {
                 thread,
                 rng: random_stream(self.seed, id),
                 pending: Pending::Nothing,
+                slept_at: 0,
                 woken: false,
                 background: birth.background,
                 space: None,
@@ -441,7 +446,8 @@ impl<W: World> Os<W> {
     /// Sleep; `pending` is what is left to do. Where there is an object, its lock is held.
     #[inline]
     fn block<L: Policy>(&self, kernel: &Kernel<W, L>, p: &W, task: TaskId, pending: Pending) -> SyscallEnd {
-        self.with(task, |t| t.pending = pending);
+        let now = p.now();
+        self.with(task, |t| (t.pending, t.slept_at) = (pending, now));
         kernel.announce_sleep(p, task, state::INTERRUPTIBLE);
         SyscallEnd::Block
     }
@@ -502,6 +508,7 @@ impl<W: World> Os<W> {
         }
         let id = self.ids.borrow()[task.index()];
         let waits_for = exited.is_none().then(|| self.waits_for(task)).flatten();
+        let sleeps = exited.is_none() && W::observe(&t.ent, |e| e.queued_on.is_none() || e.delayed);
         self.with(task, |o| TaskReport {
             id,
             name: o.name.clone(),
@@ -511,6 +518,8 @@ impl<W: World> Os<W> {
             run,
             wake,
             waits_for,
+            waits_since: (sleeps && !o.background && !matches!(o.pending, Pending::Nothing | Pending::Sleep(_)))
+                .then_some(o.slept_at),
         })
     }
 
@@ -576,9 +585,23 @@ impl<W: World> Os<W> {
 
     /// Living tasks, the first of them, and what they wait for.
     pub(crate) fn who_waits<L: Policy>(&self, kernel: &Kernel<W, L>, end: Time) -> Vec<String> {
+        self.name_waiters(kernel, end, |t| t.exited.is_none())
+    }
+
+    /// Foreground tasks that sleep since before `since` for what no timer gives, the first of them, and what that is.
+    pub(crate) fn long_waits<L: Policy>(&self, kernel: &Kernel<W, L>, end: Time, since: Time) -> Vec<String> {
+        self.name_waiters(kernel, end, |t| t.waits_since.is_some_and(|at| at < since))
+    }
+
+    fn name_waiters<L: Policy>(
+        &self,
+        kernel: &Kernel<W, L>,
+        end: Time,
+        which: impl Fn(&TaskReport) -> bool,
+    ) -> Vec<String> {
         const NAMED: usize = 20;
         let tasks = self.reports(kernel, end);
-        let waiting = tasks.iter().filter(|t| t.exited.is_none());
+        let waiting = tasks.iter().filter(|t| which(t));
         let line = |t: &TaskReport| {
             let what = t.waits_for.as_deref().unwrap_or("nothing it was told about");
             format!("{} (task {}) waits for {what}", t.name, t.id)

@@ -372,6 +372,7 @@ fn result<L: XenPolicy>(
             },
             wake: WakeStats::default(),
             waits_for: None,
+            waits_since: None,
         });
         vcpus.push(XenVcpu {
             id: unit.info,
