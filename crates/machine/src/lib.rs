@@ -63,6 +63,9 @@ pub struct Machine {
     pub costs: Costs,
     /// Periodic ticks a second.
     pub hz: u32,
+    /// Its CPUs are those of a KVM guest with steal time: a halted one looks preempted (`vcpu_is_preempted`), as the hypervisor
+    /// took it off its CPU. Kernels look for an idle CPU that is not preempted, and pass it over.
+    pub steal_time: bool,
 }
 
 impl Machine {
@@ -136,6 +139,7 @@ impl Machine {
             topology,
             costs,
             hz: HZ_DEFAULT,
+            steal_time: false,
         })
     }
 
@@ -154,9 +158,9 @@ impl Machine {
         write::machine(self)
     }
 
-    /// Override one cost: the key is that of the file (`lines.llc`, `lines.remote.1`, `kernel.ttwu`) or `hz`. A value
-    /// is a number; for an array, numbers with commas, or one number for all entries. The override is certain: its
-    /// band is the value itself.
+    /// Override one cost: the key is that of the file (`lines.llc`, `lines.remote.1`, `kernel.ttwu`), `hz` or
+    /// `steal_time`. A value is a number, of `steal_time` true or false; for an array, numbers with commas, or one number for
+    /// all entries. The override is certain: its band is the value itself.
     pub fn set(&mut self, key: &str, value: &str) -> Result<(), MachineError> {
         set::set(self, key, value)
     }

@@ -189,7 +189,7 @@ impl<'a> Source<'a> {
 
     fn machine(&self) -> Result<Machine> {
         let root = self.table_of()?;
-        let mut allowed = vec!["name", "description", "hz", "defaults", "topology"];
+        let mut allowed = vec!["name", "description", "hz", "steal_time", "defaults", "topology"];
         allowed.extend(SECTIONS);
         self.no_others(&root, "", &allowed)?;
 
@@ -210,6 +210,10 @@ impl<'a> Source<'a> {
         let hz = match root.get("hz") {
             Some(v) => self.number(v, "hz", HZ_MIN.into(), HZ_MAX.into())? as u32,
             None => HZ_DEFAULT,
+        };
+        let steal_time = match root.get("steal_time") {
+            Some(v) => v.get_ref().as_bool().map_or_else(|| self.wrong(v, "steal_time", "true or false"), Ok)?,
+            None => false,
         };
         let mut taken = Vec::new();
         if let Some(v) = root.get("defaults") {
@@ -234,7 +238,7 @@ impl<'a> Source<'a> {
         let topology = self.topology(t)?;
         let mut map = self.costs(&root, Some(&topology), &taken)?;
         let costs = Costs::build(|s, f| map.remove(&key_of(s, f)).expect("every key is filled"));
-        Ok(Machine { name, description, topology, costs, hz })
+        Ok(Machine { name, description, topology, costs, hz, steal_time })
     }
 
     /// The costs of all sections. Without a topology (the defaults) arrays may have any length.

@@ -25,6 +25,14 @@ pub(crate) fn set(m: &mut Machine, key: &str, value: &str) -> Result<(), Machine
         };
         return Ok(());
     }
+    if key == "steal_time" {
+        m.steal_time = value.trim().parse().map_err(|_| MachineError::WrongType {
+            at: at(key),
+            found: format!("{value:?}"),
+            right: "true or false".into(),
+        })?;
+        return Ok(());
+    }
 
     let mut parts = key.splitn(3, '.');
     let (section, field, index) = (parts.next().unwrap_or(""), parts.next().unwrap_or(""), parts.next());
@@ -37,7 +45,7 @@ pub(crate) fn set(m: &mut Machine, key: &str, value: &str) -> Result<(), Machine
             let fields: Vec<&str> = keys().filter(|k| k.section == *s).map(|k| k.field).collect();
             format!("keys of {s} are {}", fields.join(", "))
         } else {
-            format!("only hz and the costs of {} can be set", SECTIONS.join(", "))
+            format!("only hz, steal_time and the costs of {} can be set", SECTIONS.join(", "))
         };
         return Err(MachineError::UnknownKey { at: at(key), right });
     };

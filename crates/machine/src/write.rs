@@ -17,6 +17,9 @@ fn write_to(m: &Machine, out: &mut String) -> std::fmt::Result {
     writeln!(out, "name = {}", quoted(&m.name))?;
     writeln!(out, "description = {}", quoted(&m.description))?;
     writeln!(out, "hz = {}", m.hz)?;
+    if m.steal_time {
+        writeln!(out, "steal_time = true")?;
+    }
 
     let t = &m.topology;
     writeln!(out, "\n[topology]")?;

@@ -188,6 +188,8 @@ switches! {
         delay_dequeue: bool = true,
         /// PICK_BUDDY: the `next` hint is picked first if eligible.
         pick_buddy: bool = true,
+        /// NEXT_BUDDY: a woken task that is eligible preempts and becomes the `next` hint (needs wakeup_preemption).
+        next_buddy: bool = false,
 
         // ---- FIFO ----
         /// Time slice of the reference FIFO policy in ns (0: none).

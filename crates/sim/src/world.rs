@@ -266,6 +266,10 @@ impl Platform for Sim {
         self.engine.now()
     }
     #[inline]
+    fn preempted(&self, cpu: CpuId) -> bool {
+        self.engine.preempted(cpu)
+    }
+    #[inline]
     fn load(&self, w: &SimWord, order: Ordering) -> u64 {
         if order == Ordering::Relaxed {
             self.engine.touch(w.line, Touch::Read);

@@ -5,6 +5,9 @@
 //! one slice of service after the request began. A sleeper keeps its lag `V - vruntime`, clamped; with DELAY_DEQUEUE a
 //! sleeper that has had too much stays queued until the others have caught up.
 //!
+//! With NEXT_BUDDY a woken task that is eligible preempts and is picked next, whatever its deadline and the running task's protection
+//! are; a new task has to wait for its turn. No preset has it on (docs/internals/eevdf-wakeups.md).
+//!
 //! Arithmetic: V is never divided out for the eligibility test: `vruntime * W <= S` with W the sum of weights and S the
 //! sum of weight x vruntime, in 128 bits (vruntime < 2^62, W < 2^34), so the test is exact and the invariant that the lags
 //! sum to zero holds without rounding.
@@ -23,6 +26,7 @@ pub struct Eevdf {
     run_to_parity: bool,
     delay_dequeue: bool,
     pick_buddy: bool,
+    next_buddy: bool,
     wakeup_preemption: bool,
 }
 
@@ -153,6 +157,7 @@ impl Eevdf {
             run_to_parity: f.run_to_parity,
             delay_dequeue: f.delay_dequeue,
             pick_buddy: f.pick_buddy,
+            next_buddy: f.next_buddy,
             wakeup_preemption: f.wakeup_preemption,
         }
     }
@@ -328,7 +333,7 @@ impl Policy for Eevdf {
         &self,
         rq: &mut EevdfRq,
         (_, curr): (TaskId, &mut EevdfTask),
-        (task, _): (TaskId, &EevdfTask),
+        (task, woken): (TaskId, &EevdfTask),
         now: Time,
     ) -> bool {
         if self.update_curr(rq, curr, now) {
@@ -337,6 +342,13 @@ impl Policy for Eevdf {
         }
         if !self.wakeup_preemption {
             return false;
+        }
+        if self.next_buddy && woken.sum_exec > 0 {
+            let eligible = rq.eligible(woken.vruntime);
+            if eligible {
+                rq.next = Some(task);
+            }
+            return eligible;
         }
         let curr_eligible = rq.eligible(curr.vruntime);
         if curr_eligible && self.run_to_parity && curr.vruntime < curr.vprot {

@@ -28,6 +28,8 @@ pub(super) struct Costs {
     /// Speed by number of busy threads in the core (index 0 unused), in 1/1024.
     pub(super) smt_speed: Vec<u64>,
     pub(super) tick_period: Nanos,
+    /// Halted CPUs look preempted.
+    pub(super) steal_time: bool,
 }
 
 impl Costs {
@@ -79,6 +81,7 @@ impl Costs {
             refill_max_kib,
             smt_speed,
             tick_period: 1_000_000_000 / u64::from(machine.hz),
+            steal_time: machine.steal_time,
         };
         let line_costs = LineCosts { hit: l.hit.value, atomic: l.atomic.value, transfer, memory: l.node.value };
         (costs, line_costs)

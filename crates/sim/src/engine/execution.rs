@@ -186,6 +186,11 @@ impl Engine {
         Poll::Ready(())
     }
 
+    /// `vcpu_is_preempted`: the machine is itself a guest, and its hypervisor took this CPU away when it halted.
+    pub fn preempted(&self, cpu: CpuId) -> bool {
+        self.costs.steal_time && self.cpu(cpu).mode.get() == Mode::Idle
+    }
+
     /// A CPU became busy or idle: its core's threads change speed.
     fn set_busy(&self, cpu: CpuId, busy: bool) {
         let core = self.topology().core_of(cpu);

@@ -181,6 +181,7 @@ fn columns(model: &Exact) -> Vec<u8> {
                 What::Sleep(n, w) => ("sleep", Some(n), Some(w.name()), None),
                 What::Post(t) => ("post", None, None, Some(t)),
                 What::Spawn(t) => ("spawn", None, None, Some(t)),
+                What::Yield => ("yield", None, None, None),
                 What::By(t) | What::On(t) => {
                     // Belongs to the sleep before.
                     *peer.last_mut().expect("follows a sleep") = Some(t);
@@ -291,6 +292,7 @@ fn read_batch(batch: &RecordBatch, row: &mut usize, steps: &mut [Vec<Step>]) -> 
             "run" => out.push(Step::new(What::Run(ns()?))),
             "post" => out.push(Step::new(What::Post(other()?))),
             "spawn" => out.push(Step::new(What::Spawn(other()?))),
+            "yield" => out.push(Step::new(What::Yield)),
             "sleep" => {
                 let word = if why.is_valid(i) { why.value(i) } else { "" };
                 let why = Why::find(word).ok_or_else(|| {
@@ -303,7 +305,7 @@ fn read_batch(batch: &RecordBatch, row: &mut usize, steps: &mut [Vec<Step>]) -> 
                     _ => {}
                 }
             }
-            word => return Err(format!("step: found \"{word}\"; should be run, sleep, post or spawn")),
+            word => return Err(format!("step: found \"{word}\"; should be run, sleep, post, spawn or yield")),
         }
     }
     Ok(())

@@ -335,7 +335,7 @@ impl Player {
             }
             What::Sleep(ns, Why::Io) => match self.tape.model.steps.get(self.at).map(|s| s.what()) {
                 Some(What::On(cpu)) => Op::Device(ns as Nanos, cpu),
-                // A kernel thread told of it: wherever that ran.
+                // Not known where.
                 _ => Op::Device(ns as Nanos, self.number),
             },
             What::Sleep(ns, _) => Op::Sleep(ns as Nanos),
@@ -347,6 +347,7 @@ impl Player {
                 }
                 Op::Spawn(Box::new(self.copy.task(&self.tape, child)))
             }
+            What::Yield => Op::Yield,
             What::Nop | What::By(_) | What::On(_) => return None,
         })
     }

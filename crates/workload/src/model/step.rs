@@ -15,12 +15,14 @@ pub enum What {
     Sleep(u64, Why),
     /// The task that ended the sleep before.
     By(u32),
-    /// The CPU whose interrupt ended the sleep before.
+    /// The CPU on which the sleep before was ended, by an interrupt or by a kernel thread.
     On(u32),
     /// Wake this task.
     Post(u32),
     /// Start this task.
     Spawn(u32),
+    /// Let others run (`sched_yield`).
+    Yield,
 }
 
 /// What ended a sleep.
@@ -30,8 +32,8 @@ pub enum Why {
     Task,
     /// A timer.
     Timer,
-    /// A device, or a kernel thread that serves one; or the sleep was uninterruptible and an interrupt ended it. [`What::On`] follows where
-    /// it was an interrupt.
+    /// A device, or a kernel thread that serves one; or the sleep was uninterruptible and an interrupt ended it. [`What::On`]
+    /// follows.
     Io,
     /// A task that is not in the model.
     Outside,
@@ -77,6 +79,7 @@ impl Step {
             What::Post(t) => (4, 0, t.into()),
             What::Spawn(t) => (5, 0, t.into()),
             What::On(cpu) => (6, 0, cpu.into()),
+            What::Yield => (7, 0, 0),
         };
         Step(tag << 56 | why << 50 | number.min(NUMBER))
     }
@@ -91,6 +94,7 @@ impl Step {
             4 => What::Post(n as u32),
             5 => What::Spawn(n as u32),
             6 => What::On(n as u32),
+            7 => What::Yield,
             _ => What::Nop,
         }
     }

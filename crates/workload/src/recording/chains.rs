@@ -65,6 +65,9 @@ pub struct Chain {
     pub exited: bool,
     /// Has started others.
     starts: bool,
+    /// When it last came to a CPU, and when it last became runnable.
+    came: u64,
+    ready: u64,
     pub counts: Counts,
     state: State,
     run: u64,
@@ -125,6 +128,9 @@ pub fn is_recorder(name: &str) -> bool {
     name == "perf" || name.starts_with("perf-") || name == "trace-cmd" || name == "contend-record"
 }
 
+/// A switch so soon after an interrupt may be its doing.
+const PREEMPTS_WITHIN_NS: u64 = 50_000;
+
 /// CPU numbers beyond are damage.
 const CPUS_MAX: u32 = 1 << 16;
 
@@ -165,13 +171,20 @@ impl Builder {
         match &e.kind {
             Kind::Switch { prev, prev_state, next } => {
                 let left = self.current(e, prev, first);
+                let yields = left.is_some_and(|i| prev_state.prev_state() == 0 && self.yields(i, next, e));
                 if let Some(i) = left {
                     self.settle(i, e);
                     let t = &mut self.tasks[i as usize];
                     t.switches += 1;
                     t.kernel |= prev_state.prev_state() & TaskState::IDLE.prev_state() != 0;
                     t.state = if prev_state.is_runnable() {
-                        t.preempted += 1;
+                        t.ready = e.ts;
+                        if yields {
+                            t.flush(e.ts);
+                            t.steps.push(Step::new(What::Yield));
+                        } else {
+                            t.preempted += 1;
+                        }
                         State::Runnable
                     } else if prev_state.is_dead() {
                         t.exited = true;
@@ -216,6 +229,7 @@ impl Builder {
                 let parent = self.current(e, &parent, first);
                 let child = self.create(*child_pid, child_comm.clone(), prio, e.ts);
                 self.tasks[child as usize].state = State::Runnable;
+                self.tasks[child as usize].ready = e.ts;
                 if let Some(p) = parent {
                     self.tasks[child as usize].parent = Some(p);
                     self.settle(p, e);
@@ -285,6 +299,8 @@ impl Builder {
             kernel: false,
             exited: false,
             starts: false,
+            came: ts,
+            ready: ts,
             counts: Counts::default(),
             // Seen for the first time as it comes, is woken, or leaves: who calls says.
             state: State::Sleeping(ts, false),
@@ -365,6 +381,17 @@ impl Builder {
         Some(i)
     }
 
+    /// A runnable task leaves: by its own wish, if nothing was there to preempt it. The next one had waited before it came, and no
+    /// interrupt was served in between or just before.
+    fn yields(&self, i: u32, next: &TaskRef, e: &Event) -> bool {
+        let t = &self.tasks[i as usize];
+        let waited = self.by_pid.get(&next.pid).is_some_and(|&n| self.tasks[n as usize].ready <= t.came);
+        let Some(left) = self.interrupts[e.cpu as usize].left() else {
+            return false; // interrupts are not in the recording
+        };
+        waited && left < t.came && left.saturating_add(PREEMPTS_WITHIN_NS) < e.ts
+    }
+
     /// A task gets a CPU: if it slept, that sleep is over.
     fn arrive(&mut self, i: u32, ts: u64) {
         let t = &mut self.tasks[i as usize];
@@ -383,7 +410,8 @@ impl Builder {
                         let why = w.by.err().unwrap_or(Why::Task);
                         t.steps.push(Step::new(What::Sleep(w.ts.saturating_sub(since), why)));
                         match w.by {
-                            Ok((by, _)) => t.steps.push(Step::new(What::By(by))),
+                            // Where, too: the waker may turn out to be a kernel thread that serves a device.
+                            Ok((by, _)) => t.steps.extend([What::By(by), What::On(w.cpu)].map(Step::new)),
                             Err(Why::Io) => t.steps.push(Step::new(What::On(w.cpu))),
                             Err(_) => {}
                         }
@@ -398,6 +426,7 @@ impl Builder {
             State::Running(_) | State::Dead => {}
         }
         t.state = State::Running(ts);
+        t.came = ts;
         self.forget(stale);
     }
 
@@ -438,6 +467,7 @@ impl Builder {
         };
         // The last wake-up before a task runs again is the one that counts.
         let t = &mut self.tasks[i as usize];
+        t.ready = e.ts;
         let before = t.wake.replace(Wake { ts: e.ts, cpu: e.cpu, by });
         t.counts.idle_wakes += u64::from(before.is_some());
         self.forget(before);

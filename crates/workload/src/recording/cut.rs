@@ -141,6 +141,10 @@ fn one(
                 continue;
             }
             What::Nop | What::By(_) | What::On(_) => continue,
+            What::Yield => {
+                r.yields += 1;
+                What::Yield
+            }
             What::Post(who) => match number[who as usize] {
                 Some(n) => What::Post(n),
                 None => continue,
@@ -151,13 +155,15 @@ fn one(
             },
             What::Sleep(ns, mut why) => {
                 bursting = false;
-                match steps.next_if(|s| matches!(s, What::By(_) | What::On(_))) {
+                let waker = steps.next_if(|s| matches!(s, What::By(_)));
+                let on = steps.next_if(|s| matches!(s, What::On(_)));
+                match waker {
                     Some(What::By(who)) => match number[who as usize] {
                         Some(n) => by = Some(What::By(n)),
-                        None if is_kernel(&chains.tasks[who as usize]) => why = Why::Io,
+                        None if is_kernel(&chains.tasks[who as usize]) => (why, by) = (Why::Io, on),
                         None => why = Why::Outside,
                     },
-                    on => by = on,
+                    _ => by = on,
                 }
                 r.sleeps[why as usize] += 1;
                 match why {

@@ -34,6 +34,8 @@ pub struct Interrupts {
     softirq: Option<(u32, Softirq)>,
     /// The last event of this CPU was the end of a handler: what follows at once is still the interrupt.
     leaving: bool,
+    /// When the last handler was left.
+    left: Option<u64>,
     /// Waits for a kernel lock since then.
     spins: Option<u64>,
     /// Time of such waits since the last [`Interrupts::take`].
@@ -83,7 +85,9 @@ impl Interrupts {
                 self.spun += self.spins.take().map_or(0, |since| e.ts.saturating_sub(since));
             }
             // A task that is switched away spins no longer; no handler lasts over a switch.
-            Kind::Switch { .. } => *self = Interrupts { stolen: self.stolen, spun: self.spun, ..Interrupts::default() },
+            Kind::Switch { .. } => {
+                *self = Interrupts { stolen: self.stolen, spun: self.spun, left: self.left, ..Interrupts::default() }
+            }
             _ => {}
         }
     }
@@ -100,7 +104,15 @@ impl Interrupts {
                 self.stolen += ts.saturating_sub(self.since);
             }
         }
+        if !entry {
+            self.left = Some(ts);
+        }
         self.leaving = !entry;
+    }
+
+    /// When a handler was last left here.
+    pub fn left(&self) -> Option<u64> {
+        self.left
     }
 
     /// What a `sched_waking` here is to be taken for.

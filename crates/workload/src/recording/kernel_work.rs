@@ -24,6 +24,8 @@ pub struct KernelWork {
     pub request: u64,
     /// Being preempted.
     pub preempted: u64,
+    /// Yielding.
+    pub yielded: u64,
     /// Starting a task.
     pub spawn: u64,
     /// Exiting.
@@ -42,6 +44,7 @@ impl KernelWork {
             sleep: call + of(Work::TimerProgram) + of(Work::Dequeue) + switch,
             request: call + of(Work::Dequeue) + switch,
             preempted: switch,
+            yielded: call + switch,
             spawn: call + of(Work::Fork) + of(Work::SelectCpu) + of(Work::Enqueue),
             exit: of(Work::Exit) + of(Work::Dequeue) + switch,
         }
@@ -55,6 +58,7 @@ impl KernelWork {
             What::Sleep(_, Why::Io) => self.request,
             What::Sleep(..) => self.sleep,
             What::Spawn(_) => self.spawn,
+            What::Yield => self.yielded,
             What::Nop | What::Run(_) | What::By(_) | What::On(_) => 0,
         }
     }

@@ -50,8 +50,10 @@ pub struct RecordingReport {
     pub steps: u64,
     /// Recorded switches away from replayed tasks.
     pub switches: u64,
-    /// Of those, switches in which the task stayed runnable.
+    /// Of those, switches in which the task stayed runnable, but yields.
     pub preempted: u64,
+    /// Switches that nothing but the task itself can have caused: yields.
+    pub yields: u64,
     /// Wake-ups of replayed tasks that ended no sleep.
     pub idle_wakes: u64,
     /// Sleeps of replayed tasks whose end was not recorded: they last until the task runs.
@@ -84,7 +86,7 @@ pub struct RecordedTask {
     pub sleeps: u64,
     /// Switches away from it.
     pub switches: u64,
-    /// Of those, switches in which it stayed runnable.
+    /// Of those, switches in which it stayed runnable, but yields.
     pub preempted: u64,
     /// It exited within the recording.
     pub exited: bool,
@@ -121,6 +123,9 @@ impl fmt::Display for RecordingReport {
             self.forks
         )?;
         write!(f, "; switches {}, of which preemptions {}", self.switches, self.preempted)?;
+        if self.yields > 0 {
+            write!(f, ", yields {}", self.yields)?;
+        }
         let ms = |ns: u64| ns as f64 / 1e6;
         write!(f, "\n  taken out of runs: scheduling and system calls {:.3} ms", ms(self.kernel_ns))?;
         write!(

@@ -202,6 +202,40 @@ fn run_to_parity_protects_the_slice_from_wake_ups() {
     }
 }
 
+/// NEXT_BUDDY: who is woken and eligible is next, before whoever is protected or has the earlier deadline.
+#[test]
+fn an_eligible_wakee_preempts_and_is_next() {
+    for buddy in [true, false] {
+        let p = eevdf(&Features { next_buddy: buddy, ..Features::default() });
+        let mut rq = p.new_rq();
+        let mut t = [p.new_task(0), p.new_task(0), p.new_task(0)];
+        t[2].sum_exec = 1;
+        (0..2).for_each(|i| p.enqueue(&mut rq, id(i), &mut t[i as usize], Enqueue::New, 0));
+        p.set_next(&mut rq, id(0), &mut t[0], 0);
+        // 0 is protected, 1 has half a slice and so the earlier deadline; 2 is placed at V.
+        p.enqueue(&mut rq, id(2), &mut t[2], Enqueue::Wakeup { moved: false }, 0);
+        assert!(t[1].deadline < t[2].deadline);
+        let [curr, _, woken] = &mut t;
+        assert_eq!(p.wakeup_preempt(&mut rq, (id(0), curr), (id(2), woken), 0), buddy);
+        p.put_prev(&mut rq, id(0), curr, Put::Preempted, 0);
+        assert_eq!(p.pick_next(&mut rq, 0), Pick::Task(id(if buddy { 2 } else { 0 })));
+    }
+    let p = eevdf(&Features { next_buddy: true, ..Features::default() });
+    // With a debt it is not eligible, and has to wait.
+    let mut rq = p.new_rq();
+    let (mut a, mut b) = (p.new_task(0), p.new_task(0));
+    (b.sum_exec, b.vlag) = (1, -(MS as i64));
+    p.enqueue(&mut rq, id(0), &mut a, Enqueue::New, 0);
+    p.set_next(&mut rq, id(0), &mut a, 0);
+    p.enqueue(&mut rq, id(1), &mut b, Enqueue::Wakeup { moved: false }, 0);
+    assert!(!p.wakeup_preempt(&mut rq, (id(0), &mut a), (id(1), &b), 0));
+    assert_eq!(rq.next, None);
+    // A new task waits for its turn.
+    let mut c = p.new_task(0);
+    p.enqueue(&mut rq, id(2), &mut c, Enqueue::New, 0);
+    assert!(!p.wakeup_preempt(&mut rq, (id(0), &mut a), (id(2), &c), 0));
+}
+
 #[test]
 fn a_change_of_weight_keeps_the_service_owed() {
     let p = eevdf(&Features::default());
@@ -213,11 +247,13 @@ fn a_change_of_weight_keeps_the_service_owed() {
 }
 
 proptest! {
-    /// The sums are those of the members; lags add up to zero; stored lags are bounded; the choice is the naive one's or the
-    /// protected task's.
+    /// The sums are those of the members; lags add up to zero; stored lags are bounded; the choice is the naive one's, the
+    /// protected task's or the hint's.
     #[test]
-    fn invariants(nices in prop::collection::vec(-20i8..20, 2..12), delay: bool, parity: bool, steps in steps(12)) {
-        let f = Features { delay_dequeue: delay, run_to_parity: parity, ..Features::default() };
+    fn invariants(
+        nices in prop::collection::vec(-20i8..20, 2..12), delay: bool, parity: bool, buddy: bool, steps in steps(12),
+    ) {
+        let f = Features { delay_dequeue: delay, run_to_parity: parity, next_buddy: buddy, ..Features::default() };
         let mut d = Drive::new(eevdf(&f), &nices);
         for step in steps {
             if let Step::Wake(i) | Step::Away(i) = step {
@@ -229,7 +265,8 @@ proptest! {
             d.step(step, |d, picked| {
                 let t = &d.tasks[picked];
                 let parity_holds = parity && before == Some(picked) && t.vruntime < t.vprot && d.rq.eligible(t.vruntime);
-                assert!(parity_holds || naive(d) == Some(picked), "picked {picked}, should be {:?}", naive(d));
+                let hinted = buddy && d.rq.next == Some(id(picked as u32)) && d.rq.eligible(t.vruntime);
+                assert!(hinted || parity_holds || naive(d) == Some(picked), "picked {picked}, should be {:?}", naive(d));
             });
             // The queue's copy of the running task may be ahead of the task's own: account it.
             if let Some(c) = d.curr {

@@ -79,7 +79,7 @@ pub fn fit(model: &Exact) -> Fitted {
                     }
                     end(By::Sleep(why), by, ns);
                 }
-                What::Nop | What::By(_) | What::On(_) => {}
+                What::Nop | What::Yield | What::By(_) | What::On(_) => {}
             }
         }
         // The last turn ends in the exit.
