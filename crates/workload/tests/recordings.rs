@@ -98,6 +98,45 @@ fn without_flags_the_running_task_is_taken_for_the_waker() {
     assert_eq!((r.sleeps, r.ambiguous), ([2, 0, 0, 0, 0, 0], 3));
 }
 
+/// Two tasks pass one CPU to and fro: what nothing but the task itself can have caused is a yield.
+#[test]
+fn yields_are_told_from_preemptions() {
+    let switch = |us: u32, from: u32, to: u32| {
+        format!(
+            "cmd-{from} [000] d..2. 1.{us:06}: sched_switch: prev_comm=cmd prev_pid={from} prev_prio=120 prev_state=R ==> \
+             next_comm=cmd next_pid={to} next_prio=120\n"
+        )
+    };
+    let interrupt = |us: u32, who: &str| {
+        format!(
+            "{who} [000] d.h1. 1.{us:06}: hrtimer_expire_entry: hrtimer=0xff now=1 function=tick\n\
+             {who} [000] d.h1. 1.{us:06}: hrtimer_expire_exit: hrtimer=0xff\n"
+        )
+    };
+    let first = "\
+sh-10 [000] ..... 1.000002: sched_switch: prev_comm=swapper/0 prev_pid=0 prev_prio=120 prev_state=R ==> next_comm=sh next_pid=10 next_prio=120
+sh-10 [000] ..... 1.000010: sched_process_exec: filename=/bin/cmd pid=10 old_pid=10
+cmd-10 [000] ..... 1.000015: sched_process_fork: comm=cmd pid=10 child_comm=cmd child_pid=11
+cmd-10 [000] d..2. 1.000016: sched_wakeup_new: comm=cmd pid=11 prio=120 target_cpu=000
+";
+    let tasks = first.to_string()
+        + &switch(100, 10, 11) // 11 is new: it may have preempted
+        + &switch(110, 11, 10) // 10 had waited before 11 came: a yield
+        + &switch(120, 10, 11); // again
+    let last = interrupt(125, "cmd-11") + &switch(130, 11, 10); // the tick was just there
+    let of = |text: String| {
+        let (w, r) = build(&text, &small()).expect("a recording");
+        (r.yields, r.preempted, simulated("1c", w).outcome)
+    };
+    let before = interrupt(1, "<idle>-0");
+    assert_eq!(of(before.clone() + &tasks + &last), (2, 2, Outcome::Finished));
+    // A kernel that says "preempted" means it.
+    let said = tasks.replace("prev_state=R ==> next_comm=cmd", "prev_state=R+ ==> next_comm=cmd");
+    assert_eq!(of(before + &said), (0, 3, Outcome::Finished));
+    // Without interrupts in the recording nobody knows.
+    assert_eq!(of(tasks), (0, 3, Outcome::Finished));
+}
+
 #[test]
 fn contended_locks_of_the_recorded_kernel() {
     let waits = [
