@@ -84,6 +84,10 @@ fn types_and_ranges() {
     assert_eq!(edited("hz = 250", "hz = \"250\""), "m.toml:2: hz: found \"250\"; should be a whole number");
     assert_eq!(edited("hz = 250", "hz = 20"), "m.toml:2: hz: found 20; should be 24 to 10000");
     assert_eq!(
+        edited("hz = 250", "hz = 250\nsteal_time = 1"),
+        "m.toml:3: steal_time: found 1; should be true or false"
+    );
+    assert_eq!(
         edited("llc = { value = 45, lo = 35, hi = 60, source = \"a paper\" }", "llc = 45"),
         format!("m.toml:13: lines.llc: found 45; should be {FORM}")
     );
@@ -279,6 +283,8 @@ fn set() {
     m.set("kernel.ttwu", "1").unwrap();
     m.set("hz", "1000").unwrap();
     assert_eq!((m.costs.kernel[contend_platform::Work::Ttwu].value, m.hz), (1, 1000));
+    m.set("steal_time", "true").unwrap();
+    assert!(m.steal_time);
     assert_eq!(Machine::parse(&m.to_toml(), "again.toml").unwrap(), m);
 
     let before = m.clone();
@@ -289,7 +295,7 @@ fn set() {
     refused(
         "topology.nodes",
         "1",
-        "--set: topology.nodes: unknown key; only hz and the costs of lines, interrupts, cpu, cache, memory, virt, kernel can be set",
+        "--set: topology.nodes: unknown key; only hz, steal_time and the costs of lines, interrupts, cpu, cache, memory, virt, kernel can be set",
     );
     refused("lines.llc", "fast", "--set: lines.llc: found \"fast\"; should be a whole number");
     refused("lines.llc", "1,2", "--set: lines.llc: found 2 entries; should be one number");
@@ -298,6 +304,7 @@ fn set() {
     refused("lines.remote.2", "1", "--set: lines.remote.2: found 2; should be an index from 0 to 1");
     refused("cpu.smt_speed_pct", "0", "--set: cpu.smt_speed_pct: found 0; should be 1 to 100 %");
     refused("hz", "1", "--set: hz: found 1; should be 24 to 10000");
+    refused("steal_time", "yes", "--set: steal_time: found \"yes\"; should be true or false");
     // Nanoseconds have no price.
     let message = m.set("kernel.ns", "2").unwrap_err().to_string();
     assert!(message.starts_with("--set: kernel.ns: unknown key; keys of kernel are syscall, ttwu, "), "{message}");

@@ -39,6 +39,22 @@ fn until(p: &Sim, time: Time) {
     }
 }
 
+/// The machine is a KVM guest with steal time: who halts looks preempted, who runs does not.
+#[test]
+fn a_halted_cpu_of_a_guest_looks_preempted() {
+    for steal_time in [false, true] {
+        let m = Machine { steal_time, ..machine("2c") };
+        let (_, seen) = bare(m, |cpu, p, notes| {
+            if cpu.0 == 0 {
+                until(p, 1000);
+                notes.borrow_mut().extend([0, 1].map(|c| p.preempted(CpuId(c))));
+            }
+            p.engine().idle(None, || false);
+        });
+        assert_eq!(seen, [false, steal_time]);
+    }
+}
+
 #[test]
 fn smt_retimes_work_in_flight_exactly() {
     let m = machine("1n1l1c2t");
