@@ -344,7 +344,16 @@ def test_the_same_guests_are_the_same_bytes(two: Path, contend: Contend, tmp_pat
 def test_the_summary_is_json_with_these_keys(two: Path, contend: Contend) -> None:
     s = json.loads(contend("run", two / "two.toml", "--json").stdout)
     total = set(s["guests_total"])
-    assert set(s["guests"][0]) - total == {"name", "workload", "policy", "topology", "pin", "set", "locks", "long_waits"}
+    assert set(s["guests"][0]) - total == {
+        "name",
+        "workload",
+        "policy",
+        "topology",
+        "pin",
+        "set",
+        "locks",
+        "long_waits",
+    }
     assert set(s["ledger_pct"]) == set(s["ledger_ns"])
     assert set(s["kvm"]) == {c["name"] for c in package.list_counters() if c["of"] == "kvm"}
     assert s["kvm"]["ipis_sent"] >= s["kvm"]["ipis_delivered"] > 0
