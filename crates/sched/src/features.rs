@@ -188,7 +188,8 @@ switches! {
         delay_dequeue: bool = true,
         /// PICK_BUDDY: the `next` hint is picked first if eligible.
         pick_buddy: bool = true,
-        /// NEXT_BUDDY: a woken task that is eligible preempts and becomes the `next` hint (needs wakeup_preemption).
+        /// NEXT_BUDDY: a woken task that is eligible preempts and becomes the `next` hint (needs wakeup_preemption
+        /// and pick_buddy).
         next_buddy: bool = false,
 
         // ---- FIFO ----
@@ -215,6 +216,9 @@ impl Features {
         };
         if self.sis_rotate && !self.sis_next_cpu {
             return Err(need("sis_rotate", "sis_next_cpu = true"));
+        }
+        if self.next_buddy && !(self.wakeup_preemption && self.pick_buddy) {
+            return Err(need("next_buddy", "wakeup_preemption = true and pick_buddy = true"));
         }
         let v5_2 = self.idle_search == IdleSearch::V5_2;
         for (on, key) in
@@ -385,5 +389,8 @@ mod tests {
         );
         f.sis_rotate = true;
         assert_eq!(e(f.validate()), "`sis_rotate` = `true`: needs sis_next_cpu = true");
+        let f = Features { next_buddy: true, pick_buddy: false, ..Features::default() };
+        let wrong = "`next_buddy` = `true`: needs wakeup_preemption = true and pick_buddy = true";
+        assert_eq!(e(f.validate()), wrong);
     }
 }

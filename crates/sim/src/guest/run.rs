@@ -9,7 +9,7 @@ use super::vm::Vm;
 use crate::counters::LockEvents;
 use crate::engine::{Code, Engine};
 use crate::host::{LockReport, lock_reports};
-use crate::os::Os;
+use crate::os::{Os, long_waits};
 use crate::thread::{Ready, Thread};
 use crate::trace::Names;
 use crate::world::Sim;
@@ -175,13 +175,14 @@ impl<L: Policy> RunningGuest for Running<L> {
         let preemption = numbers.iter().map(|n| by_number.get(*n as usize).copied().unwrap_or_default()).collect();
         let mut metrics = self.os.metrics.borrow().clone();
         metrics.count_lock_events(self.vm.lock_events.get());
+        let tasks = self.os.reports(&self.kernel, end);
         GuestReport {
             name: self.name.clone(),
             // A run ends at its last event; private work after that may be owed still.
             finished: self.vm.finished.get().map(|at| at.min(end)),
             vcpus: vcpus.collect(),
-            tasks: self.os.reports(&self.kernel, end),
-            long_waits: self.os.long_waits(&self.kernel, end, end / 2),
+            long_waits: long_waits(&tasks, end / 2),
+            tasks,
             locks,
             preemption,
             metrics,

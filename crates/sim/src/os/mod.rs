@@ -585,33 +585,7 @@ impl<W: World> Os<W> {
 
     /// Living tasks, the first of them, and what they wait for.
     pub(crate) fn who_waits<L: Policy>(&self, kernel: &Kernel<W, L>, end: Time) -> Vec<String> {
-        self.name_waiters(kernel, end, |t| t.exited.is_none())
-    }
-
-    /// Foreground tasks that sleep since before `since` for what no timer gives, the first of them, and what that is.
-    pub(crate) fn long_waits<L: Policy>(&self, kernel: &Kernel<W, L>, end: Time, since: Time) -> Vec<String> {
-        self.name_waiters(kernel, end, |t| t.waits_since.is_some_and(|at| at < since))
-    }
-
-    fn name_waiters<L: Policy>(
-        &self,
-        kernel: &Kernel<W, L>,
-        end: Time,
-        which: impl Fn(&TaskReport) -> bool,
-    ) -> Vec<String> {
-        const NAMED: usize = 20;
-        let tasks = self.reports(kernel, end);
-        let waiting = tasks.iter().filter(|t| which(t));
-        let line = |t: &TaskReport| {
-            let what = t.waits_for.as_deref().unwrap_or("nothing it was told about");
-            format!("{} (task {}) waits for {what}", t.name, t.id)
-        };
-        let mut who: Vec<String> = waiting.clone().take(NAMED).map(line).collect();
-        let n = waiting.count();
-        if n > NAMED {
-            who.push(format!("and {} more", n - NAMED));
-        }
-        who
+        name_waiters(&self.reports(kernel, end), |t| t.exited.is_none())
     }
 
     /// Objects with locks that were used.
@@ -620,6 +594,26 @@ impl<W: World> Os<W> {
         all.extend(self.buckets.reports());
         all
     }
+}
+
+/// Those of `tasks`, in the foreground, that sleep since before `since` for what no timer gives, the first of them, and what that is.
+pub(crate) fn long_waits(tasks: &[TaskReport], since: Time) -> Vec<String> {
+    name_waiters(tasks, |t| t.waits_since.is_some_and(|at| at < since))
+}
+
+fn name_waiters(tasks: &[TaskReport], which: impl Fn(&TaskReport) -> bool) -> Vec<String> {
+    const NAMED: usize = 20;
+    let waiting = tasks.iter().filter(|t| which(t));
+    let line = |t: &TaskReport| {
+        let what = t.waits_for.as_deref().unwrap_or("nothing it was told about");
+        format!("{} (task {}) waits for {what}", t.name, t.id)
+    };
+    let mut who: Vec<String> = waiting.clone().take(NAMED).map(line).collect();
+    let n = waiting.count();
+    if n > NAMED {
+        who.push(format!("and {} more", n - NAMED));
+    }
+    who
 }
 
 impl<W: World, L: Policy> Syscalls<W, L> for Os<W> {

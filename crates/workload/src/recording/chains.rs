@@ -171,7 +171,7 @@ impl Builder {
         match &e.kind {
             Kind::Switch { prev, prev_state, next } => {
                 let left = self.current(e, prev, first);
-                let yields = left.is_some_and(|i| prev_state.prev_state() == 0 && self.yields(i, next, e));
+                let yields = left.is_some_and(|i| *prev_state == TaskState::RUNNABLE && self.yields(i, next, e));
                 if let Some(i) = left {
                     self.settle(i, e);
                     let t = &mut self.tasks[i as usize];
