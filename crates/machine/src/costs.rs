@@ -205,8 +205,12 @@ sections! {
         ipi_deliver_remote: One Ns,
         /// Entering and leaving an interrupt handler.
         irq: One Ns,
+        /// The part of that which follows the handler: a task that it woke comes to this CPU after it.
+        irq_leave: One Ns,
         /// Leaving the shallowest idle state (C1).
         idle_exit: One Ns,
+        /// What an idle CPU that found a task to run does first: it sets up the tick again. Follows the interrupt that ended idling.
+        tick_restart: One Ns,
         /// Leaving the next one (C1E).
         c1e_exit: One Ns,
         /// Shortest expected idle time for which it is entered; 1 s: never.

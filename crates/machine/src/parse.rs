@@ -47,6 +47,9 @@ pub(crate) fn default_costs(topology: &Topology) -> Result<Costs> {
     Ok(Costs::build(|s, f| map.remove(&key_of(s, f)).expect("every key is filled")))
 }
 
+/// Keys that came after machine files were written that name all of their section: parts of other costs, which may be left out.
+const LATER: &[(&str, &str)] = &[("interrupts", "irq_leave"), ("interrupts", "tick_restart")];
+
 fn key_of(section: &str, field: &str) -> (&'static str, &'static str) {
     let k = keys().find(|k| k.section == section && k.field == field).expect("a key of the list");
     (k.section, k.field)
@@ -266,6 +269,9 @@ impl<'a> Source<'a> {
                 let costs = match (table.and_then(|t| t.get(key.field)), topology) {
                     (Some(v), _) => self.entries(v, key, &full, topology)?,
                     (None, Some(t)) if taken.contains(&section) => default_of(key, t, self.at_line(line, &full))?,
+                    (None, Some(t)) if LATER.contains(&(section, key.field)) => {
+                        default_of(key, t, self.at_line(line, &full))?
+                    }
                     // A machine of one node has no remote distances.
                     (None, Some(t)) if entries_of(key.arity, Some(t)) == Some(0) => Vec::new(),
                     (None, _) => {

@@ -388,6 +388,10 @@ pub trait SchedPlatform: Platform {
     fn send_ipi(&self, target: CpuId, ipi: Ipi);
     /// Enter the interrupt handler: everything that is pending now, which is thereby acknowledged.
     fn take_interrupts(&self) -> Interrupts;
+    /// Leave it: what it found has been served.
+    fn leave_interrupts(&self) {}
+    /// This CPU was idle and is about to schedule.
+    fn leave_idle(&self) {}
     /// The next task whose sleep timer on this CPU has expired.
     fn take_timer(&self) -> Option<TaskId>;
     /// Stop (true) or restart the periodic tick of this CPU: it stops on idle CPUs (NOHZ).

@@ -362,6 +362,11 @@ impl Deriving<'_> {
             }
             _ => {}
         }
+        if let Some(irq) = self.known("interrupts", "irq") {
+            let leave = Spread { value: irq.value / 2.0, lo: 0.0, hi: irq.value, n: 0 };
+            let source = "estimate: half of irq: the way out is as long as the way in";
+            self.put(("interrupts", "irq_leave"), How::Estimate, leave, source.into());
+        }
         if let Some((gap, irq)) = self.of(What::TickGap).zip(self.known("interrupts", "irq")) {
             let how = format!("the tick on a busy CPU ({:.0} ns) less irq ({:.0})", gap.value - clock.value, irq.value);
             self.derived(("kernel", "tick"), gap.less(clock).less(irq), &how);
@@ -419,7 +424,16 @@ impl Deriving<'_> {
             first.value,
             sum.value
         );
-        let exit = first.less(sum);
+        let mut exit = first.less(sum);
+        let mut how = how;
+        if let Some(program) = self.known("kernel", "timer_program") {
+            let restart = Spread { value: program.value.min(exit.value / 2.0), lo: 0.0, hi: program.hi, n: 0 };
+            let source =
+                "estimate: timer_program, at most half of what leaving idle takes: the tick's timer is set again";
+            self.put(("interrupts", "tick_restart"), How::Estimate, restart, source.into());
+            exit = exit.less(Spread::exactly(restart.value));
+            how += &format!(", and less tick_restart ({:.0})", restart.value);
+        }
         self.derived(("interrupts", "idle_exit"), exit, &how);
 
         self.deeper(first, exit);
@@ -604,6 +618,7 @@ mod tests {
             ("kernel", "pick", 100),
             ("cpu", "context_switch", 500),
             ("interrupts", "irq", 700),
+            ("interrupts", "irq_leave", 350),
             ("interrupts", "ipi_send", 250),
             ("interrupts", "ipi_deliver", 600),
             ("kernel", "timer", 300),
@@ -626,6 +641,11 @@ mod tests {
         assert_eq!(value(&d, "interrupts", "idle_exit"), Some(1000));
         assert_eq!(value(&d, "interrupts", "c1e_residency"), Some(NEVER_NS));
         assert_eq!(value(&d, "interrupts", "c6_exit"), Some(91_000));
+        assert_eq!(value(&d, "interrupts", "tick_restart"), None, "what setting a timer takes was not measured");
+        let timer = |ns: f64| [samples.clone(), vec![(What::TimerProgram, 200.0 + 2.0 * ns)]].concat();
+        let parts = |d: &Derived| ["tick_restart", "idle_exit", "c6_exit"].map(|key| value(d, "interrupts", key));
+        assert_eq!(parts(&derived(&timer(300.0), &[])), [Some(300), Some(700), Some(90_700)]);
+        assert_eq!(parts(&derived(&timer(900.0), &[])), [Some(500), Some(500), Some(90_500)], "at most half");
         let residency = value(&d, "interrupts", "c6_residency").unwrap();
         assert!((300_000..3_000_000).contains(&residency), "{residency}");
 

@@ -392,7 +392,11 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         if polls && !rq.wake_list.is_empty(p) {
             self.drain_wake_list(p);
         }
-        let next = if p.load(&rq.resched, Acquire) & NEED_RESCHED != 0 { self.schedule(p, Why::Idle) } else { None };
+        if p.load(&rq.resched, Acquire) & NEED_RESCHED == 0 {
+            return self.leave(p, None);
+        }
+        p.leave_idle();
+        let next = self.schedule(p, Why::Idle);
         self.leave(p, next)
     }
 
@@ -441,6 +445,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             if found.ipis & Ipi::ActiveBalance.bit() != 0 {
                 self.push_running(p);
             }
+            p.leave_interrupts();
         }
         p.trace(SchedEvent::Interrupt { begin: false });
         p.enter(before);

@@ -144,6 +144,15 @@ pub enum Op {
     SemWait(ObjId),
     /// Give this many counts.
     SemPost(ObjId, u32),
+    /// Give one count of a semaphore as another object of the kernel would wake somebody.
+    Wake {
+        /// The semaphore.
+        semaphore: ObjId,
+        /// The caller says that it will sleep soon (WF_SYNC), as a write to a pipe does.
+        sync: bool,
+        /// How long the system call goes on then, in ns: whoever it woke does not come to this CPU before.
+        tail: Nanos,
+    },
     /// Sleep on a futex until woken; a wake-up that came before is not remembered.
     FutexWait(ObjId),
     /// Wake up to this many waiters.

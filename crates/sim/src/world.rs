@@ -429,6 +429,12 @@ impl SchedPlatform for Sim {
     fn take_interrupts(&self) -> Interrupts {
         self.engine.take_interrupts()
     }
+    fn leave_interrupts(&self) {
+        self.engine.leave_interrupts();
+    }
+    fn leave_idle(&self) {
+        self.engine.leave_idle();
+    }
     fn take_timer(&self) -> Option<TaskId> {
         self.engine.take_timer()
     }

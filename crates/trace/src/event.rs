@@ -227,6 +227,22 @@ pub mod softirq {
         ["HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU"];
 }
 
+/// Numbers of system calls ([`Kind::Syscall`]).
+pub mod syscall {
+    /// futex on x86-64.
+    pub const FUTEX_X86_64: i64 = 202;
+    /// futex where the kernel's generic table is used: arm64, riscv64, loongarch64.
+    const FUTEX_GENERIC: i64 = 98;
+    /// futex_wake, everywhere.
+    const FUTEX_WAKE: i64 = 454;
+
+    /// Is it futex, or futex_wake? Recordings do not say of which architecture they are: accept (arm64) and getrusage (x86-64) have
+    /// these numbers, too; neither wakes anybody.
+    pub fn is_futex(nr: i64) -> bool {
+        matches!(nr, FUTEX_X86_64 | FUTEX_GENERIC | FUTEX_WAKE)
+    }
+}
+
 /// Bits of a contended lock's flags ([`Kind::ContentionBegin`]), as the kernel prints them.
 pub mod contention {
     /// Spins.

@@ -11,6 +11,7 @@ use contend_sched::features::Preset;
 use contend_sim::guest::Guests;
 use contend_sim::host::{Limits, Outcome, Setup, simulate};
 use contend_sim::program::Workload;
+use contend_workload::model::step::What;
 use contend_workload::model::{ModelSpec, Start};
 use contend_workload::recording::{RecordingError, RecordingReport, RecordingSpec};
 use rand::Rng;
@@ -137,6 +138,55 @@ cmd-10 [000] d..2. 1.000016: sched_wakeup_new: comm=cmd pid=11 prio=120 target_c
     assert_eq!(of(tasks), (0, 3, Outcome::Finished));
 }
 
+/// A task wakes another on its CPU, twelve times: by a pipe and by a futex in turns. The woken one comes 2 us later.
+#[test]
+fn what_follows_a_wake_up_and_which_are_synchronous() {
+    let line = |us: u32, pid: u32, what: String| format!("cmd-{pid} [000] d..2. 1.{us:06}: {what}\n");
+    let switch = |us: u32, from: u32, state: &str, to: u32| {
+        let prev = format!("prev_comm=cmd prev_pid={from} prev_prio=120 prev_state={state}");
+        line(us, from, format!("sched_switch: {prev} ==> next_comm=cmd next_pid={to} next_prio=120"))
+    };
+    let mut text = "\
+sh-10 [000] ..... 1.000002: sched_switch: prev_comm=swapper/0 prev_pid=0 prev_prio=120 prev_state=R ==> next_comm=sh next_pid=10 next_prio=120
+sh-10 [000] ..... 1.000010: sched_process_exec: filename=/bin/cmd pid=10 old_pid=10
+cmd-10 [000] ..... 1.000015: sched_process_fork: comm=cmd pid=10 child_comm=cmd child_pid=11
+cmd-10 [000] d..2. 1.000016: sched_wakeup_new: comm=cmd pid=11 prio=120 target_cpu=000
+"
+    .to_string();
+    text += &switch(20, 10, "R", 11);
+    for n in 0..12 {
+        let us = 100 + 100 * n;
+        let call = if n % 2 == 0 { 1 } else { 202 };
+        text += &switch(us, 11, "S", 10);
+        text += &line(us + 4, 10, format!("sys_enter: NR {call} (0, 0, 0, 0, 0, 0)"));
+        text += &line(us + 5, 10, "sched_waking: comm=cmd pid=11 prio=120 target_cpu=000".into());
+        text += &switch(us + 7, 10, "R", 11);
+        text += &switch(us + 20, 11, "S", 10);
+        text += &line(us + 21, 10, format!("sys_exit: NR {call} = 0"));
+        text += &line(us + 30, 10, "sched_waking: comm=cmd pid=11 prio=120 target_cpu=000".into());
+        text += &switch(us + 50, 10, "S", 11);
+    }
+    let of = |text: &str| {
+        let (model, r) = small().model(text.as_bytes().to_vec(), &|_| Ok(free())).expect("a recording");
+        let parent: Vec<What> = model.steps_of(0).collect();
+        let posts = parent.windows(3).filter(|w| matches!(w[0], What::Post(..)));
+        let posts: Vec<_> = posts.map(|w| (w[0], w[1], w[2])).take(4).collect();
+        (r.tail_ns, r.sync_posts, posts)
+    };
+    let (tail, sync, posts) = of(&text);
+    // Outside any call a post cannot be, so that it was not in futex says enough.
+    assert_eq!((tail, sync), (2_000, 18));
+    let after = |sync, ns| (What::Post(1, sync), What::Kernel(2_000), What::Run(ns));
+    assert_eq!(posts, [after(true, 10_000), after(true, 18_000), after(false, 10_000), after(true, 18_000)]);
+    // Without calls nothing is known of how they woke; with few preemptions, not how long a call goes on.
+    let without = text.lines().filter(|l| !l.contains(": sys_")).collect::<Vec<_>>().join("\n");
+    assert_eq!((of(&without).0, of(&without).1), (2_000, 0));
+    let few = without.lines().take(60).collect::<Vec<_>>().join("\n");
+    assert_eq!(of(&few).0, 0);
+    let (w, _) = build(&text, &small()).expect("a recording");
+    assert_eq!(simulated("1c", w).outcome, Outcome::Finished);
+}
+
 #[test]
 fn contended_locks_of_the_recorded_kernel() {
     let waits = [
@@ -216,7 +266,7 @@ fn the_shipped_recording_does_its_recorded_work() {
             let sim = run(machine, preset, &s);
             assert_eq!(sim.outcome, Outcome::Finished, "{machine} {preset}");
             assert_eq!(sim.tasks.len(), 81);
-            let work = r.run_ns - r.kernel_ns;
+            let work = r.run_ns - r.kernel_ns - r.tails_ns;
             assert_eq!(user_ns(&sim), work, "{machine} {preset}: not more and not less work than recorded");
         }
     }

@@ -25,6 +25,7 @@ ELSEWHERE = "intel-2s-44c-88t"
               help="What to record with; auto: perf where tracefs cannot be used.")  # fmt: skip
 @click.option("--machine", metavar="FILE", type=click.Path(),
               help="A machine file of this machine, as of `contend probe`; else default costs.")  # fmt: skip
+@click.option("--probe", is_flag=True, help="Measure this machine first, under 5 s: `contend probe --quick`.")
 @click.option("--private", is_flag=True, help="Leave out the names of tasks that the command did not start.")
 @click.option("--no-irq", is_flag=True, help="No interrupts, softirqs, timers: fewer events, sleeps without a cause.")
 @click.option("--syscalls", is_flag=True, help="Record system calls, too.")
@@ -40,6 +41,7 @@ def command(
     out: str | None,
     recorder: str,
     machine: str | None,
+    probe: bool,
     private: bool,
     no_irq: bool,
     syscalls: bool,
@@ -63,6 +65,8 @@ def command(
         raise ContendError("contend record works on Linux only; traces made there can be read everywhere")
     if not 0.0625 <= buffer <= 4096:
         raise ContendError(f"--buffer: found {buffer:g}; should be 0.0625 to 4096 MiB")
+    if probe and machine:
+        raise ContendError("--probe: found --machine too; should be one of them: a file, or to measure now")
     options = Options(
         command=list(command),
         out=Path(out) if out else store.default_name(list(command)),
@@ -72,6 +76,7 @@ def command(
         more=known.parse(events) if events else [],
         buffer_mib=buffer,
         machine=Path(machine) if machine else None,
+        probe=probe,
         private=private,
         compress=compress,
     )

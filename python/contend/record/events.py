@@ -28,13 +28,17 @@ INTERRUPTS = [
 WHERE_THERE = ["lock:contention_begin", "lock:contention_end", "kvm:kvm_entry", "kvm:kvm_exit"]
 """Contended locks of the kernel (Linux 5.19 and later), and guests, on hosts."""
 
+CALLS = ["syscalls:sys_enter_execve", "syscalls:sys_enter_futex", "syscalls:sys_exit_futex"]
+"""Wake-ups of futex are not synchronous, those of other system calls are taken to be. An exec, of which there
+is one, says that calls are recorded."""
+
 SYSCALLS = ["raw_syscalls:sys_enter", "raw_syscalls:sys_exit"]
 
 
 def wanted(*, interrupts: bool, syscalls: bool, more: list[str]) -> tuple[list[str], list[str]]:
     """The events that must be there, and those that are recorded if they are."""
     must = SCHED + (SYSCALLS if syscalls else []) + more
-    may = (INTERRUPTS if interrupts else []) + WHERE_THERE
+    may = (INTERRUPTS if interrupts else []) + WHERE_THERE + ([] if syscalls else CALLS)
     return list(dict.fromkeys(must)), [e for e in may if e not in must]
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from contend import _core
+from contend import _core, probing
 from contend._core import ContendError, __version__
 from contend.record import child, drain, events, kernel, pages, perf, store, tracedat, tracefs
 from contend.record.child import RECORDER, Child, Signals
@@ -25,6 +25,8 @@ LOOK_S = 0.1
 OTHER = b"other"
 """The name of tasks whose name is nobody's business."""
 CHUNK_PAGES = 4096
+DEFAULT_COSTS = "its machine.toml has this machine's topology and default costs; --probe measures them first, in 5 s"
+"""Said where nothing was measured."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,8 @@ class Options:
     more: list[str] = field(default_factory=list)
     buffer_mib: float = 8
     machine: Path | None = None
+    probe: bool = False
+    """Measure the machine first, where no file says."""
     private: bool = False
     compress: bool = False
 
@@ -76,8 +80,10 @@ def record(options: Options, progress: Progress) -> dict[str, Any]:
     if options.private and options.more:
         raise ContendError("--events: found --private too; should be one of them: such events may hold other names")
     store.check_target(options.out)
-    machine, machine_notes = _machine(options.machine)
+    machine = _machine(options, progress)
     notes: list[str] = []
+    if options.machine is None and not options.probe:
+        notes.append(DEFAULT_COSTS)
     with Signals() as signals, store.Partial(options.out) as partial, _system_errors(options.out):
         said = _tracefs_or_perf(options, partial.path, signals, progress, notes)
         if said.exit_status is None:
@@ -90,7 +96,7 @@ def record(options: Options, progress: Progress) -> dict[str, Any]:
         text = store.toml(toml, f"Made by contend record {__version__}; `contend run {options.out.name}` replays it.")
         (partial.path / store.FILE).write_text(text, encoding="utf-8")
         partial.keep()
-    return {**toml, "path": str(options.out), "notes": notes + machine_notes}
+    return {**toml, "path": str(options.out), "notes": notes}
 
 
 @contextlib.contextmanager
@@ -241,11 +247,15 @@ def _gzip(file: Path) -> None:
     file.unlink()
 
 
-def _machine(file: Path | None) -> tuple[str, list[str]]:
-    """The machine file, and what is to be said about it."""
+def _machine(options: Options, progress: Progress) -> str:
+    """The machine file."""
+    file = options.machine
+    if options.probe:
+        text: str = probing.probe(quick=True, progress=lambda share: progress("measuring the machine", share))["toml"]
+        return text
     if file is None:
-        made = json.loads(_core.machine_import())
-        return made["toml"], []
+        made: dict[str, str] = json.loads(_core.machine_import())
+        return made["toml"]
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as e:
@@ -256,7 +266,7 @@ def _machine(file: Path | None) -> tuple[str, list[str]]:
     # Refuse now what `contend run` would refuse later.
     costs = json.loads(_core.describe("costs", str(file)))
     assert costs
-    return text, []
+    return text
 
 
 def _facts(options: Options, said: Said) -> dict[str, Any]:

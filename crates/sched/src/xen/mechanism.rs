@@ -375,6 +375,7 @@ impl<P: SchedPlatform, L: XenPolicy> Xen<P, L> {
                     sys.timer(self, p, unit);
                 }
             }
+            p.leave_interrupts();
         }
         p.enter(before);
     }

@@ -15,7 +15,10 @@ pub(super) struct Costs {
     pub(super) ipi_send: Nanos,
     pub(super) ipi_deliver: Nanos,
     pub(super) ipi_deliver_remote: Nanos,
-    pub(super) irq: Nanos,
+    /// Of an interrupt, up to its handler, and after it.
+    pub(super) irq_enter: Nanos,
+    pub(super) irq_leave: Nanos,
+    pub(super) tick_restart: Nanos,
     /// The idle states, shallowest first.
     pub(super) idle_states: Vec<IdleState>,
     pub(super) context_switch: Nanos,
@@ -73,7 +76,9 @@ impl Costs {
             ipi_send: c.interrupts.ipi_send.value,
             ipi_deliver: c.interrupts.ipi_deliver.value,
             ipi_deliver_remote: c.interrupts.ipi_deliver_remote.value,
-            irq: c.interrupts.irq.value,
+            irq_enter: c.interrupts.irq.value.saturating_sub(c.interrupts.irq_leave.value),
+            irq_leave: c.interrupts.irq_leave.value.min(c.interrupts.irq.value),
+            tick_restart: c.interrupts.tick_restart.value,
             idle_states: IdleState::of(&c.interrupts),
             context_switch: c.cpu.context_switch.value,
             transfer: transfer.clone(),

@@ -80,8 +80,15 @@ impl Engine {
         found.timers = c.timers.borrow().peek().is_some_and(|Reverse((t, _, _))| *t <= now);
         self.recompute_irq(c);
         self.interrupts.set(self.interrupts.get() + 1);
-        self.owe(self.costs.irq);
+        self.owe(self.costs.irq_enter);
         found
+    }
+
+    /// Leave the interrupt handler of the running CPU.
+    pub fn leave_interrupts(&self) {
+        if self.costs.irq_leave > 0 {
+            self.owe(self.costs.irq_leave);
+        }
     }
 
     /// The next expired sleep timer of the running CPU.
@@ -130,7 +137,14 @@ impl Engine {
 
     /// Cost of taking an interrupt, in ns.
     pub(crate) fn irq_cost(&self) -> Nanos {
-        self.costs.irq
+        self.costs.irq_enter + self.costs.irq_leave
+    }
+
+    /// The running CPU, idle until now, is about to look for a task: the tick is set up again, if it was stopped.
+    pub fn leave_idle(&self) {
+        if self.costs.tick_restart > 0 && self.cpu(self.current.get()).tick_stopped.get() {
+            self.owe(self.costs.tick_restart);
+        }
     }
 
     /// Stop or restart the running CPU's tick.

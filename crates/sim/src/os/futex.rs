@@ -179,7 +179,7 @@ impl<W: World> Os<W> {
         end
     }
 
-    pub(super) fn sem_post<L: Policy>(&self, kernel: &Kernel<W, L>, p: &W, o: ObjId, n: u32) -> SyscallEnd {
+    pub(super) fn sem_post<L: Policy>(&self, kernel: &Kernel<W, L>, p: &W, o: ObjId, n: u32, flags: u64) -> SyscallEnd {
         p.charge(Work::FutexOp, 1);
         let ob = self.object(o);
         ob.lock.lock(p);
@@ -187,7 +187,7 @@ impl<W: World> Os<W> {
         ob.level.set(ob.level.get() + u64::from(n));
         let woken = self.take(o, n);
         ob.lock.unlock(p);
-        self.wake_all(kernel, p, woken, 0);
+        self.wake_all(kernel, p, woken, flags);
         SyscallEnd::Continue
     }
 }

@@ -24,6 +24,7 @@ use contend_sched::cpuset::Affinity;
 use contend_sched::kernel::{Kernel, SyscallEnd, Syscalls};
 use contend_sched::policy::Policy;
 use contend_sched::task::{RunStats, WakeStats, state};
+use contend_sched::wakeup::flags;
 use fixedbitset::FixedBitSet;
 use object::Object;
 use rand::SeedableRng;
@@ -370,7 +371,12 @@ impl<W: World> Os<W> {
             Op::CondBroadcast(o) => self.futex_wake(kernel, p, o, u32::MAX),
             Op::Barrier(o) => self.barrier(kernel, p, task, o),
             Op::SemWait(o) => self.sem_wait(kernel, p, task, o),
-            Op::SemPost(o, n) => self.sem_post(kernel, p, o, n),
+            Op::SemPost(o, n) => self.sem_post(kernel, p, o, n, 0),
+            Op::Wake { semaphore, sync, tail } => {
+                let end = self.sem_post(kernel, p, semaphore, 1, if sync { flags::SYNC } else { 0 });
+                p.charge(Work::Ns, tail);
+                end
+            }
             Op::FutexWait(o) => self.futex_wait(kernel, p, task, o, Pending::Futex(o)),
             Op::FutexWake(o, n) => self.futex_wake(kernel, p, o, n),
             Op::KernelLock(o, ns) => self.kernel_lock(p, o, ns),

@@ -9,7 +9,7 @@
 //! tracefs hashes addresses (`00000000ed8e3c73`), and prints single system calls as `sys_read(fd: 3, ...)`, `sys_read -> 0x0`.
 
 use super::header::{SYS_ENTER, SYS_EXIT};
-use crate::event::{Kind, contention};
+use crate::event::{Kind, contention, syscall};
 
 /// Parses the fields of an event that explains scheduling. `None`: not one of these. `Some(None)`: one, damaged.
 pub(super) fn explain(event: &[u8], fields: &[u8]) -> Option<Option<Kind>> {
@@ -27,7 +27,10 @@ pub(super) fn explain(event: &[u8], fields: &[u8]) -> Option<Option<Kind>> {
         }
         b"kvm" => kvm_exit(fields),
         // A single system call: its name says which, its number is only in the raw print.
-        _ => Some(Kind::Syscall { nr: number(fields, b"__syscall_nr=").unwrap_or(-1), entry }),
+        _ => {
+            let named = if event.ends_with(b"_futex") { syscall::FUTEX_X86_64 } else { -1 };
+            Some(Kind::Syscall { nr: number(fields, b"__syscall_nr=").unwrap_or(named), entry })
+        }
     })
 }
 

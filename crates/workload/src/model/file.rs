@@ -1,7 +1,7 @@
 //! Model files: fitted ones are TOML, exact ones Arrow IPC with a row a step. A file's form is told by its content.
 //!
-//! The columns of an exact model: `task` (number), `step` (`run`, `sleep`, `post`, `spawn`), `ns` (of run and sleep), `why` (of
-//! sleep: [`Why`]), `peer` (of post and spawn the task, of a sleep the task that ended it, or the CPU of the device's
+//! The columns of an exact model: `task` (number), `step` (`run`, `kernel`, `sleep`, `post`, `spawn`, `yield`), `ns` (of run, kernel and sleep), `why` (of
+//! sleep: [`Why`]; of post: `sync` or nothing), `peer` (of post and spawn the task, of a sleep the task that ended it, or the CPU of the device's
 //! interrupt). The tasks and where the model is from are TOML under the schema's key `contend_model`.
 
 use std::collections::HashMap;
@@ -26,6 +26,8 @@ const SCHEMA: u32 = 1;
 const HEAD: &str = "contend_model";
 /// What Arrow IPC files begin with.
 const ARROW: &[u8] = b"ARROW1";
+/// The `why` of a synchronous post.
+const SYNC: &str = "sync";
 /// Tasks of a model.
 const TASKS_MAX: usize = 1_000_000;
 
@@ -178,8 +180,9 @@ fn columns(model: &Exact) -> Vec<u8> {
         for what in model.steps_of(i) {
             let row = match what {
                 What::Run(n) => ("run", Some(n), None, None),
+                What::Kernel(n) => ("kernel", Some(n), None, None),
                 What::Sleep(n, w) => ("sleep", Some(n), Some(w.name()), None),
-                What::Post(t) => ("post", None, None, Some(t)),
+                What::Post(t, sync) => ("post", None, sync.then_some(SYNC), Some(t)),
                 What::Spawn(t) => ("spawn", None, None, Some(t)),
                 What::Yield => ("yield", None, None, None),
                 What::By(t) | What::On(t) => {
@@ -290,7 +293,14 @@ fn read_batch(batch: &RecordBatch, row: &mut usize, steps: &mut [Vec<Step>]) -> 
         let out = &mut steps[out as usize];
         match step.value(i) {
             "run" => out.push(Step::new(What::Run(ns()?))),
-            "post" => out.push(Step::new(What::Post(other()?))),
+            "kernel" => out.push(Step::new(What::Kernel(ns()?))),
+            "post" => {
+                let word = if why.is_valid(i) { why.value(i) } else { "" };
+                if !matches!(word, "" | SYNC) {
+                    return Err(format!("why: found \"{word}\"; should be {SYNC}, or nothing, of a post"));
+                }
+                out.push(Step::new(What::Post(other()?, word == SYNC)));
+            }
             "spawn" => out.push(Step::new(What::Spawn(other()?))),
             "yield" => out.push(Step::new(What::Yield)),
             "sleep" => {
@@ -305,7 +315,7 @@ fn read_batch(batch: &RecordBatch, row: &mut usize, steps: &mut [Vec<Step>]) -> 
                     _ => {}
                 }
             }
-            word => return Err(format!("step: found \"{word}\"; should be run, sleep, post, spawn or yield")),
+            word => return Err(format!("step: found \"{word}\"; should be run, kernel, sleep, post, spawn or yield")),
         }
     }
     Ok(())
@@ -325,7 +335,7 @@ fn check(model: &Exact) -> Result<(), String> {
                         return Err(format!("task {i} starts task {child}: parents stand before their children"));
                     }
                 }
-                What::Post(sleeper) => *balance.entry((i as u32, sleeper)).or_default() += 1,
+                What::Post(sleeper, _) => *balance.entry((i as u32, sleeper)).or_default() += 1,
                 What::By(waker) => *balance.entry((waker, i as u32)).or_default() -= 1,
                 _ => {}
             }

@@ -234,7 +234,9 @@ impl JobPlan {
         }
         for job in &dispatcher.jobs {
             let t = &model.tasks[job.task as usize];
-            let end = (t.from..t.to).rev().find(|&at| model.steps[at].what() == What::Post(dispatcher.task));
+            let end = (t.from..t.to)
+                .rev()
+                .find(|&at| matches!(model.steps[at].what(), What::Post(who, _) if who == dispatcher.task));
             let (Some(end), Some(&wait), true) = (end, waits.get(&job.task), t.exited) else { continue };
             // A post with more of the job's life behind it is no end: the parent of a vfork.
             let lives_on =

@@ -8,7 +8,7 @@
 //! * **one way** (a pipe's writer and its reader): nothing is held. The writer goes ahead as it likes;
 //! * **each other**, the rarer direction at least a tenth as often: a post is **owed** until the sleeper has begun the wait that it
 //!   ended. The waker goes on meanwhile;
-//! * **request and reply**: so, and nearly all of the sleeper's waits are for this waker. Every request is a wake-up then, since
+//! * **request and reply**: so, and most (60 %) of the sleeper's waits are for this waker. Every request is a wake-up then, since
 //!   the server sleeps for it; of the replies only those that found the client asleep are. So a server that begins to wait has
 //!   replied. Where the recording has a request, the client sends its next one to a server that has replied: the recorded one if it
 //!   has, else any other; it sleeps while none has. Its recorded waits for servers, and their posts, say nothing more
@@ -29,7 +29,7 @@ use super::step::What;
 /// Posts are owed between tasks of which the rarer direction of wake-ups has at least this part of the other's.
 const MUTUAL_MIN: f64 = 0.1;
 /// A server's waits are for its client at least in this part.
-const SERVES_MIN: f64 = 0.8;
+const SERVES_MIN: f64 = 0.6;
 
 /// A post that must not come before the wait that it ended.
 #[derive(Clone, Copy, Debug)]
@@ -71,7 +71,7 @@ pub(super) fn find(model: &Exact) -> Pairs {
                     waits.entry((waker, i)).or_default().push(at - 1);
                     all[i as usize] += 1;
                 }
-                What::Post(sleeper) => posts.entry((i, sleeper)).or_default().push(at),
+                What::Post(sleeper, _) => posts.entry((i, sleeper)).or_default().push(at),
                 _ => {}
             }
         }
@@ -87,10 +87,11 @@ pub(super) fn find(model: &Exact) -> Pairs {
             continue;
         }
         let serves = |n: usize, server: u32| n as f64 >= SERVES_MIN * all[server as usize] as f64;
-        // The direction that is woken more often is the server's; between equals the one that was there first.
-        let ahead = |n: usize, back: usize, sleeper: u32, waker: u32| n > back || (n == back && sleeper < waker);
-        let request = serves(n, sleeper) && ahead(n, back, sleeper, waker);
-        let reply = serves(back, waker) && ahead(back, n, waker, sleeper);
+        // If both could be servers, the one that is woken more often is; between equals the one that was there first.
+        let (this, other) = (serves(n, sleeper), serves(back, waker));
+        let ahead = n > back || (n == back && sleeper < waker);
+        let request = this && (!other || ahead);
+        let reply = other && !request;
         let own = posts.get(&(waker, sleeper)).map_or(&[][..], |p| p);
         if reply {
             pairs.dropped.extend(waits_for.iter().chain(own));

@@ -274,6 +274,24 @@ impl Player {
         }
     }
 
+    /// The post at step `at` as it was recorded: synchronous or not, and with what was left then to do of the system call.
+    fn recorded(&mut self, at: usize, post: Op) -> Op {
+        let Op::SemPost(semaphore, 1) = post else { return post };
+        let sync = matches!(self.tape.model.steps[at].what(), What::Post(_, true));
+        let mut tail = 0;
+        if let Some(What::Kernel(ns)) = self.tape.model.steps[self.at..self.to].first().map(|s| s.what()) {
+            self.at += 1;
+            tail = self.scaled(ns);
+        }
+        Op::Wake { semaphore, sync, tail }
+    }
+
+    /// A run under the asked-for speed.
+    fn scaled(&self, ns: u64) -> Nanos {
+        let speed = self.tape.options.speed;
+        if speed == 1.0 { ns } else { (ns as f64 / speed) as Nanos }
+    }
+
     /// Have `sleeper` tell when it begins this wait.
     fn listen(&self, sleeper: u32, wait: usize) {
         let progress = self.copy.progress(&self.tape, sleeper).expect("there is one for each task");
@@ -306,11 +324,10 @@ impl Player {
     fn step(&mut self) -> Option<Op> {
         let (at, what) = (self.at, self.tape.model.steps[self.at].what());
         self.at += 1;
-        let speed = self.tape.options.speed;
         Some(match what {
-            What::Run(ns) if speed == 1.0 => Op::Run(ns as Nanos),
-            What::Run(ns) => Op::Run((ns as f64 / speed) as Nanos),
-            What::Sleep(..) | What::Post(_) if self.tape.pairs.dropped.contains(&at) => return None,
+            What::Run(ns) => Op::Run(self.scaled(ns)),
+            What::Kernel(ns) => Op::Syscall(self.scaled(ns)),
+            What::Sleep(..) | What::Post(..) if self.tape.pairs.dropped.contains(&at) => return None,
             What::Sleep(_, Why::Task) if self.spare > 0 => {
                 self.spare -= 1;
                 self.begins(at);
@@ -339,8 +356,8 @@ impl Player {
                 _ => Op::Device(ns as Nanos, self.number),
             },
             What::Sleep(ns, _) => Op::Sleep(ns as Nanos),
-            What::Post(_) if self.tape.plan.as_ref().is_some_and(|p| p.end_post(at)) => return None,
-            What::Post(who) => return self.post(at, who),
+            What::Post(..) if self.tape.plan.as_ref().is_some_and(|p| p.end_post(at)) => return None,
+            What::Post(who, _) => return self.post(at, who).map(|op| self.recorded(at, op)),
             What::Spawn(child) => {
                 if self.spawn_job(child).is_some() {
                     return None;
@@ -370,10 +387,10 @@ impl Program for Player {
                 continue;
             }
             if let Some(at) = self.request.take()
-                && let What::Post(sleeper) = self.tape.model.steps[at].what()
+                && let What::Post(sleeper, _) = self.tape.model.steps[at].what()
                 && let Some(op) = self.post(at, sleeper)
             {
-                return op;
+                return self.recorded(at, op);
             }
             if self.request.is_some() || (self.at == self.to && !self.owes.is_empty()) {
                 return self.wait(false);

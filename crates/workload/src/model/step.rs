@@ -1,6 +1,6 @@
 //! The steps that an exact model's tasks do.
 
-/// One step in 8 bytes: a kind in the upper 8 bits, why it sleeps in the next 6, a number below.
+/// One step in 8 bytes: a kind in the upper 8 bits, why it sleeps or how it wakes in the next 6, a number below.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Step(u64);
 
@@ -11,14 +11,16 @@ pub enum What {
     Nop,
     /// Run for this many ns of CPU time.
     Run(u64),
+    /// The system call that did the step before goes on for this many ns of CPU time.
+    Kernel(u64),
     /// Sleep for this many ns. [`What::By`] follows if a task's post ended it: then until that task's post.
     Sleep(u64, Why),
     /// The task that ended the sleep before.
     By(u32),
     /// The CPU on which the sleep before was ended, by an interrupt or by a kernel thread.
     On(u32),
-    /// Wake this task.
-    Post(u32),
+    /// Wake this task; synchronously (WF_SYNC), as pipes and sockets do: the waker says that it will sleep soon.
+    Post(u32, bool),
     /// Start this task.
     Spawn(u32),
     /// Let others run (`sched_yield`).
@@ -76,10 +78,11 @@ impl Step {
             What::Run(ns) => (1, 0, ns),
             What::Sleep(ns, why) => (2, why as u64, ns),
             What::By(t) => (3, 0, t.into()),
-            What::Post(t) => (4, 0, t.into()),
+            What::Post(t, sync) => (4, u64::from(sync), t.into()),
             What::Spawn(t) => (5, 0, t.into()),
             What::On(cpu) => (6, 0, cpu.into()),
             What::Yield => (7, 0, 0),
+            What::Kernel(ns) => (8, 0, ns),
         };
         Step(tag << 56 | why << 50 | number.min(NUMBER))
     }
@@ -91,10 +94,11 @@ impl Step {
             1 => What::Run(n),
             2 => What::Sleep(n, Why::ALL[(self.0 >> 50 & 0x3f) as usize]),
             3 => What::By(n as u32),
-            4 => What::Post(n as u32),
+            4 => What::Post(n as u32, self.0 >> 50 & 1 != 0),
             5 => What::Spawn(n as u32),
             6 => What::On(n as u32),
             7 => What::Yield,
+            8 => What::Kernel(n),
             _ => What::Nop,
         }
     }

@@ -1,6 +1,8 @@
 //! From events to the chain of every task in the recording.
 
-use contend_trace::event::{Comm, Event, Kind, TaskRef, TaskState};
+use contend_sim::os::histogram;
+use contend_trace::event::{Comm, Event, Kind, TaskRef, TaskState, syscall};
+use hdrhistogram::Histogram;
 use rustc_hash::FxHashMap;
 
 use super::interrupts::{Interrupts, Wakes};
@@ -65,6 +67,8 @@ pub struct Chain {
     pub exited: bool,
     /// Has started others.
     starts: bool,
+    /// In the system call futex.
+    in_futex: bool,
     /// When it last came to a CPU, and when it last became runnable.
     came: u64,
     ready: u64,
@@ -92,6 +96,9 @@ pub struct Chains {
     pub execs: Vec<Exec>,
     pub order: Vec<Order>,
     pub last_ts: u64,
+    /// From `sched_waking` to `sched_switch`, in ns, where a woken task preempted its waker at once: the median. `None`: hardly ever
+    /// seen.
+    pub tail: Option<u64>,
 }
 
 impl Chains {
@@ -116,8 +123,12 @@ pub struct Builder {
     interrupts: Vec<Interrupts>,
     execs: Vec<Exec>,
     order: Vec<Order>,
+    /// Times from a wake-up to its waker's preemption.
+    tails: Histogram<u64>,
     /// The recording has sched_process_exec events.
     has_exec: bool,
+    /// It has system calls.
+    has_syscalls: bool,
     /// Time of the first event.
     first_ts: Option<u64>,
     last_ts: u64,
@@ -131,6 +142,9 @@ pub fn is_recorder(name: &str) -> bool {
 /// A switch so soon after an interrupt may be its doing.
 const PREEMPTS_WITHIN_NS: u64 = 50_000;
 
+/// So many wake-ups must have preempted their waker for their median to say something.
+const TAILS_MIN: u64 = 10;
+
 /// CPU numbers beyond are damage.
 const CPUS_MAX: u32 = 1 << 16;
 
@@ -143,7 +157,9 @@ impl Builder {
             interrupts: Vec::new(),
             execs: Vec::new(),
             order: Vec::new(),
+            tails: histogram(),
             has_exec: false,
+            has_syscalls: false,
             first_ts: None,
             last_ts: 0,
         }
@@ -154,7 +170,8 @@ impl Builder {
         for t in &mut self.tasks {
             t.flush(end);
         }
-        Chains { tasks: self.tasks, execs: self.execs, order: self.order, last_ts: end }
+        let tail = (self.tails.len() >= TAILS_MIN).then(|| self.tails.value_at_quantile(0.5));
+        Chains { tasks: self.tasks, execs: self.execs, order: self.order, last_ts: end, tail }
     }
 
     pub fn event(&mut self, e: &Event) {
@@ -172,6 +189,9 @@ impl Builder {
             Kind::Switch { prev, prev_state, next } => {
                 let left = self.current(e, prev, first);
                 let yields = left.is_some_and(|i| *prev_state == TaskState::RUNNABLE && self.yields(i, next, e));
+                if let Some(i) = left.filter(|_| prev_state.is_runnable() && !yields) {
+                    self.preempted(i, next, e);
+                }
                 if let Some(i) = left {
                     self.settle(i, e);
                     let t = &mut self.tasks[i as usize];
@@ -257,6 +277,12 @@ impl Builder {
             Kind::Exit { task } => {
                 self.task(task, first);
             }
+            Kind::Syscall { nr, entry } => {
+                self.has_syscalls = true;
+                if let Some(&i) = self.by_pid.get(&e.pid) {
+                    self.tasks[i as usize].in_futex = *entry && syscall::is_futex(*nr);
+                }
+            }
             _ => {}
         }
     }
@@ -299,6 +325,7 @@ impl Builder {
             kernel: false,
             exited: false,
             starts: false,
+            in_futex: false,
             came: ts,
             ready: ts,
             counts: Counts::default(),
@@ -392,6 +419,15 @@ impl Builder {
         waited && left < t.came && left.saturating_add(PREEMPTS_WITHIN_NS) < e.ts
     }
 
+    /// A runnable task gives way to one that it has woken here, with no interrupt since: its system call went on until now.
+    fn preempted(&mut self, i: u32, next: &TaskRef, e: &Event) {
+        let wake = self.by_pid.get(&next.pid).and_then(|&n| self.tasks[n as usize].wake);
+        let left = self.interrupts[e.cpu as usize].left().unwrap_or(0);
+        if let Some(wake) = wake.filter(|w| w.by.is_ok_and(|(by, _)| by == i) && w.cpu == e.cpu && left < w.ts) {
+            self.tails.saturating_record(e.ts.saturating_sub(wake.ts));
+        }
+    }
+
     /// A task gets a CPU: if it slept, that sleep is over.
     fn arrive(&mut self, i: u32, ts: u64) {
         let t = &mut self.tasks[i as usize];
@@ -439,6 +475,7 @@ impl Builder {
     }
 
     fn waking(&mut self, e: &Event, task: &TaskRef, first: u64) {
+        let has_syscalls = self.has_syscalls;
         let wakes = self.interrupts[e.cpu as usize].wakes(e);
         let waker = if matches!(wakes, Wakes::Task | Wakes::TaskPerhaps) {
             let prio = self.by_pid.get(&e.pid).map_or(120, |&p| self.tasks[p as usize].prio);
@@ -456,7 +493,8 @@ impl Builder {
                 let t = &mut self.tasks[w as usize];
                 t.counts.ambiguous += u64::from(wakes == Wakes::TaskPerhaps);
                 t.flush(e.ts);
-                t.steps.push(Step::new(What::Post(i)));
+                let sync = has_syscalls && !t.in_futex;
+                t.steps.push(Step::new(What::Post(i, sync)));
                 Ok((w, t.steps.len() - 1))
             }
             None => Err(match (wakes, self.tasks[i as usize].state) {

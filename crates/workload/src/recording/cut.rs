@@ -36,6 +36,8 @@ pub fn cut(chains: &Chains, chosen: &Chosen, source: Source, work: &KernelWork) 
         ..RecordingReport::default()
     };
     let mut model = Exact { source: Source { span_ns: r.span_ns, ..source }, ..Exact::default() };
+    let tail = chains.tail.map_or(0, |ns| ns.saturating_sub(work.preempts));
+    r.tail_ns = tail;
     let mut spawned = vec![false; chains.tasks.len()];
     for i in included() {
         for step in &chains.tasks[i].steps[start_of(i).0..] {
@@ -51,7 +53,7 @@ pub fn cut(chains: &Chains, chosen: &Chosen, source: Source, work: &KernelWork) 
         if !spawned[i] && ts > begin {
             model.steps.push(Step::new(What::Sleep(ts - begin, Why::Unseen)));
         }
-        let task = one(chains, t, at, (&number, work), &mut model.steps, &mut r);
+        let task = one(chains, t, at, (&number, work, tail), &mut model.steps, &mut r);
         let (name, pid, nice) = (t.name.to_string(), t.pid, nice(t.prio));
         let to = model.steps.len();
         model.tasks.push(Task { name, pid, nice, from, to, initial: !spawned[i], exited: t.exited });
@@ -82,6 +84,12 @@ struct Tape<'a> {
     owed: u64,
     /// Kernel work that was.
     taken: u64,
+    /// How long a system call goes on after it woke somebody.
+    tail: u64,
+    /// All of that.
+    tails: u64,
+    /// The step before woke somebody.
+    woke: bool,
 }
 
 impl Tape<'_> {
@@ -89,6 +97,7 @@ impl Tape<'_> {
     fn step(&mut self, step: What, price: u64) {
         self.owed += price;
         self.end_run();
+        self.woke = matches!(step, What::Post(..));
         self.out.push(Step::new(step));
     }
 
@@ -97,6 +106,12 @@ impl Tape<'_> {
         self.owed -= taken;
         self.taken += taken;
         let run = std::mem::take(&mut self.run) - taken;
+        let tail = if self.woke { run.min(self.tail) } else { 0 };
+        if tail > 0 {
+            self.out.push(Step::new(What::Kernel(tail)));
+            self.tails += tail;
+        }
+        let run = run - tail;
         if run > 0 {
             self.out.push(Step::new(What::Run(run)));
         }
@@ -108,7 +123,7 @@ fn one(
     chains: &Chains,
     t: &Chain,
     at: usize,
-    (number, work): (&[Option<u32>], &KernelWork),
+    (number, work, tail): (&[Option<u32>], &KernelWork, u64),
     out: &mut Vec<Step>,
     r: &mut RecordingReport,
 ) -> RecordedTask {
@@ -124,7 +139,7 @@ fn one(
     let all: u64 = t.steps[at..].iter().map(|s| if let What::Run(ns) = s.what() { ns } else { 0 }).sum();
     let preemptions = (t.preempted * work.preempted).min(all);
     let mut ran = 0u64;
-    let mut tape = Tape { out, run: 0, owed: 0, taken: 0 };
+    let mut tape = Tape { out, run: 0, owed: 0, taken: 0, tail, tails: 0, woke: false };
     let mut bursting = false;
     let mut steps = t.steps[at..].iter().map(|s| s.what()).peekable();
     while let Some(what) = steps.next() {
@@ -140,13 +155,14 @@ fn one(
                 bursting = true;
                 continue;
             }
-            What::Nop | What::By(_) | What::On(_) => continue,
+            // Recordings have none: those are made here.
+            What::Nop | What::Kernel(_) | What::By(_) | What::On(_) => continue,
             What::Yield => {
                 r.yields += 1;
                 What::Yield
             }
-            What::Post(who) => match number[who as usize] {
-                Some(n) => What::Post(n),
+            What::Post(who, sync) => match number[who as usize] {
+                Some(n) => What::Post(n, sync),
                 None => continue,
             },
             What::Spawn(who) => match number[who as usize] {
@@ -173,7 +189,8 @@ fn one(
                 What::Sleep(ns, why)
             }
         };
-        r.posts += u64::from(matches!(step, What::Post(_)));
+        r.posts += u64::from(matches!(step, What::Post(..)));
+        r.sync_posts += u64::from(matches!(step, What::Post(_, true)));
         r.forks += u64::from(matches!(step, What::Spawn(_)));
         tape.step(step, work.price(step));
         tape.out.extend(by.map(Step::new));
@@ -183,6 +200,7 @@ fn one(
     }
     tape.end_run();
     r.kernel_ns += tape.taken;
+    r.tails_ns += tape.tails;
     r.idle_wakes += t.counts.idle_wakes;
     r.unseen += t.counts.unseen;
     r.unchained += t.counts.unchained;

@@ -30,6 +30,9 @@ pub struct KernelWork {
     pub spawn: u64,
     /// Exiting.
     pub exit: u64,
+    /// From `sched_waking` to `sched_switch` where a woken task preempts its waker at once: what is left of the wake-up, and
+    /// the way to the switch.
+    pub preempts: u64,
 }
 
 impl KernelWork {
@@ -47,19 +50,20 @@ impl KernelWork {
             yielded: call + switch,
             spawn: call + of(Work::Fork) + of(Work::SelectCpu) + of(Work::Enqueue),
             exit: of(Work::Exit) + of(Work::Dequeue) + switch,
+            preempts: of(Work::SelectCpu) + of(Work::Enqueue) + of(Work::Pick),
         }
     }
 
     /// Of one step.
     pub fn price(&self, step: What) -> u64 {
         match step {
-            What::Post(_) => self.post,
+            What::Post(..) => self.post,
             What::Sleep(_, Why::Task) => self.wait,
             What::Sleep(_, Why::Io) => self.request,
             What::Sleep(..) => self.sleep,
             What::Spawn(_) => self.spawn,
             What::Yield => self.yielded,
-            What::Nop | What::Run(_) | What::By(_) | What::On(_) => 0,
+            What::Nop | What::Run(_) | What::Kernel(_) | What::By(_) | What::On(_) => 0,
         }
     }
 }

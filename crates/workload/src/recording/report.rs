@@ -35,6 +35,11 @@ pub struct RecordingReport {
     pub partners: Vec<(String, u64)>,
     /// Kernel work that the simulated kernel does itself, taken out of runs, in ns.
     pub kernel_ns: u64,
+    /// How long a system call that woke another task goes on after that, in ns: the median where the woken task preempted its waker
+    /// at once, less what the simulated kernel does then.
+    pub tail_ns: u64,
+    /// All such time, in ns: part of the runs, spent in the kernel.
+    pub tails_ns: u64,
     /// Time of interrupts, taken out of runs, in ns.
     pub interrupts_ns: u64,
     /// Time spent spinning for contended kernel locks, taken out of runs, in ns.
@@ -44,6 +49,9 @@ pub struct RecordingReport {
     pub locks: Vec<RecordedLock>,
     /// Posts. More than waits where a task was woken and never seen to run again.
     pub posts: u64,
+    /// Of those, synchronous ones (WF_SYNC): made by a task in another system call than futex. Where the recording has no system calls,
+    /// none is known.
+    pub sync_posts: u64,
     /// Forks.
     pub forks: u64,
     /// Steps on the tape, 8 bytes each.
@@ -126,6 +134,9 @@ impl fmt::Display for RecordingReport {
         if self.yields > 0 {
             write!(f, ", yields {}", self.yields)?;
         }
+        if self.sync_posts > 0 {
+            write!(f, "; wake-ups {}, of which synchronous {}", self.posts, self.sync_posts)?;
+        }
         let ms = |ns: u64| ns as f64 / 1e6;
         write!(f, "\n  taken out of runs: scheduling and system calls {:.3} ms", ms(self.kernel_ns))?;
         write!(
@@ -134,6 +145,9 @@ impl fmt::Display for RecordingReport {
             ms(self.interrupts_ns),
             ms(self.spun_ns)
         )?;
+        if self.tail_ns > 0 {
+            write!(f, "\n  after a wake-up a system call goes on for {:.1} us", self.tail_ns as f64 / 1e3)?;
+        }
         if !self.locks.is_empty() {
             let (waits, ns) = self.locks.iter().fold((0, 0), |(n, ns), l| (n + l.contended, ns + l.wait_ns));
             write!(f, "\n  contended kernel locks: {waits} waits of {:.3} ms in all", ms(ns))?;

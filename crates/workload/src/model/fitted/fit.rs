@@ -56,14 +56,14 @@ pub fn fit(model: &Exact) -> Fitted {
                 turns += 1;
             };
             match step {
-                What::Run(ns) => run += ns,
-                What::Post(who) if asks_of(role_of[i], role_of[who as usize]) => {
+                What::Run(ns) | What::Kernel(ns) => run += ns,
+                What::Post(who, _) if asks_of(role_of[i], role_of[who as usize]) => {
                     end(By::Ask, Some(role_of[who as usize]), std::mem::take(&mut slept));
                 }
                 // A reply: whoever is asked owes one.
-                What::Post(who) if asks_of(role_of[who as usize], role_of[i]) => {}
-                What::Post(who) if limited.contains(&(role_of[who as usize], role_of[i])) => {}
-                What::Post(who) => *s.wakes.entry(role_of[who as usize]).or_default() += 1,
+                What::Post(who, _) if asks_of(role_of[who as usize], role_of[i]) => {}
+                What::Post(who, _) if limited.contains(&(role_of[who as usize], role_of[i])) => {}
+                What::Post(who, _) => *s.wakes.entry(role_of[who as usize]).or_default() += 1,
                 What::Spawn(who) => *s.starts.entry(role_of[who as usize]).or_default() += 1,
                 What::Sleep(ns, why) => {
                     let by = match steps.next_if(|s| matches!(s, What::By(_))) {
@@ -107,7 +107,7 @@ fn asks(model: &Exact, role_of: &[usize]) -> BTreeMap<(usize, usize), u32> {
     let mut partners: BTreeMap<(usize, usize), BTreeSet<u32>> = BTreeMap::new();
     for (i, t) in model.tasks.iter().enumerate() {
         for at in t.from..t.to {
-            let What::Post(who) = model.steps[at].what() else { continue };
+            let What::Post(who, _) = model.steps[at].what() else { continue };
             let (all, requests) = posts.entry((role_of[i], role_of[who as usize])).or_default();
             *all += 1;
             if let Some(held) = pairs.held.get(&at) {
