@@ -85,11 +85,13 @@ def test_a_recording_holds_what_the_kernel_did(contend: Contend, tmp_path: Path)
 
 @with_tracefs
 def test_it_is_a_scenario_with_its_machine(contend: Contend, tmp_path: Path) -> None:
-    assert contend("record", "--out", "a.rec", "--", *COMMAND).returncode == 0
+    done = contend("record", "--out", "a.rec", "--", *COMMAND)
+    assert done.returncode == 0, done.stderr
     costs = contend("list", "costs", "--machine", "a.rec/machine.toml", "--json")
     assert costs.returncode == 0, costs.stderr
     machine = tomllib.loads((tmp_path / "a.rec/machine.toml").read_text())
     assert machine["name"].endswith("-default-costs")
+    assert "default costs; --probe measures them first" in done.stdout
     run = contend("run", "a.rec", "--out", "result", "--json")
     assert run.returncode == 0, run.stderr
     summary = json.loads(run.stdout)
@@ -233,11 +235,22 @@ def test_wrong_input_is_named_and_nothing_is_written(contend: Contend, tmp_path:
         (["--machine", "no.toml", "--", "true"], "--machine: no.toml: cannot be read: No such file or directory"),
         (["--machine", "m.txt", "--", "true"],
          "--machine: found 'm.txt'; should be a machine file (.toml), as `contend probe` writes it"),
+        (["--probe", "--machine", "m.toml", "--", "true"],
+         "--probe: found --machine too; should be one of them: a file, or to measure now"),
         ([], "COMMAND is missing (`contend record --help` says more)"),
     ]:  # fmt: skip
         done = contend("record", *args)
         assert (done.returncode, done.stderr) == (2, f"error: {message}\n")
     assert sorted(tmp_path.iterdir()) == before
+
+
+@with_tracefs
+def test_the_machine_is_measured_first_if_asked_for(contend: Contend, tmp_path: Path) -> None:
+    done = contend("record", "--out", "a.rec", "--probe", "--", "true")
+    assert done.returncode == 0, done.stderr
+    assert "default costs" not in done.stdout
+    costs = tomllib.loads((tmp_path / "a.rec/machine.toml").read_text())["kernel"]
+    assert "measured by contend probe" in costs["syscall"]["source"]
 
 
 @with_tracefs
