@@ -81,12 +81,15 @@ def native(
     repeat: int = 3,
     progress: Progress | None = None,
 ) -> list[Row]:
-    """Measure on this machine's threads; every repetition runs all locks with all numbers of threads."""
+    """Measure on this machine's threads; every repetition runs all locks with all numbers of threads, each time in another
+    order: what ran before must not favour one.
+    """
     load, names = load or Load(), chosen(locks, "native")
     rows: list[Row] = []
     for r in range(repeat):
         for n in threads:
-            for lock in names:
+            first = r % len(names)
+            for lock in names[first:] + names[:first]:
                 if progress:
                     progress(len(rows), repeat * len(threads) * len(names), "runs")
                 text = load.to_json(n, SECONDS_NATIVE, load.seed, WARMUP_NATIVE)
