@@ -81,8 +81,9 @@ def native(
     repeat: int = 3,
     progress: Progress | None = None,
 ) -> list[Row]:
-    """Measure on this machine's threads; every repetition runs all locks with all numbers of threads, each time in another
-    order: what ran before must not favour one.
+    """Measure on this machine's threads; every repetition runs all locks with all numbers of threads.
+
+    Each time in another order: what ran before must not favour one.
     """
     load, names = load or Load(), chosen(locks, "native")
     rows: list[Row] = []
