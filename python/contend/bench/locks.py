@@ -95,6 +95,7 @@ def native(
                     progress(len(rows), repeat * len(threads) * len(names), "runs")
                 text = load.to_json(n, SECONDS_NATIVE, load.seed, WARMUP_NATIVE)
                 rows.append(json.loads(_core.bench_native(lock, text, r)))
+    rows.sort(key=lambda row: (row["repeat"], list(threads).index(row["threads"]), names.index(row["lock"])))
     return rows
 
 
