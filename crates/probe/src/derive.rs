@@ -416,7 +416,7 @@ impl Deriving<'_> {
             sum = sum.plus(part.times(*times));
         }
         let Some(first) = self.of(What::WakeIdle(0)) else { return };
-        let how = format!(
+        let mut how = format!(
             "FUTEX_WAKE to a CPU that was idle for {} us, until the thread runs ({:.0} ns), less {:.0} ns for what the \
              simulator charges on the way (a system call, futex_op, ttwu, select_cpu, enqueue, pick, the switch, \
              {WAKEUP_TRANSFERS} line transfers); an interrupt, if idle is left by one, is part of it",
@@ -425,7 +425,6 @@ impl Deriving<'_> {
             sum.value
         );
         let mut exit = first.less(sum);
-        let mut how = how;
         if let Some(program) = self.known("kernel", "timer_program") {
             let restart = Spread { value: program.value.min(exit.value / 2.0), lo: 0.0, hi: program.hi, n: 0 };
             let source =

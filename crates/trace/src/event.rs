@@ -235,11 +235,20 @@ pub mod syscall {
     const FUTEX_GENERIC: i64 = 98;
     /// futex_wake, everywhere.
     const FUTEX_WAKE: i64 = 454;
+    /// execve on x86-64.
+    pub const EXECVE_X86_64: i64 = 59;
+    /// execve of the generic table.
+    const EXECVE_GENERIC: i64 = 221;
 
     /// Is it futex, or futex_wake? Recordings do not say of which architecture they are: accept (arm64) and getrusage (x86-64) have
     /// these numbers, too; neither wakes anybody.
     pub fn is_futex(nr: i64) -> bool {
         matches!(nr, FUTEX_X86_64 | FUTEX_GENERIC | FUTEX_WAKE)
+    }
+
+    /// Is it execve? `contend record` records it beside futex, and every command begins with one.
+    pub fn is_execve(nr: i64) -> bool {
+        matches!(nr, EXECVE_X86_64 | EXECVE_GENERIC)
     }
 }
 

@@ -148,6 +148,7 @@ fn what_follows_a_wake_up_and_which_are_synchronous() {
     };
     let mut text = "\
 sh-10 [000] ..... 1.000002: sched_switch: prev_comm=swapper/0 prev_pid=0 prev_prio=120 prev_state=R ==> next_comm=sh next_pid=10 next_prio=120
+sh-10 [000] ..... 1.000009: sys_enter_execve: filename: 0x55, argv: 0x55, envp: 0x55
 sh-10 [000] ..... 1.000010: sched_process_exec: filename=/bin/cmd pid=10 old_pid=10
 cmd-10 [000] ..... 1.000015: sched_process_fork: comm=cmd pid=10 child_comm=cmd child_pid=11
 cmd-10 [000] d..2. 1.000016: sched_wakeup_new: comm=cmd pid=11 prio=120 target_cpu=000

@@ -1,8 +1,8 @@
 //! Model files: fitted ones are TOML, exact ones Arrow IPC with a row a step. A file's form is told by its content.
 //!
-//! The columns of an exact model: `task` (number), `step` (`run`, `kernel`, `sleep`, `post`, `spawn`, `yield`), `ns` (of run, kernel and sleep), `why` (of
-//! sleep: [`Why`]; of post: `sync` or nothing), `peer` (of post and spawn the task, of a sleep the task that ended it, or the CPU of the device's
-//! interrupt). The tasks and where the model is from are TOML under the schema's key `contend_model`.
+//! The columns of an exact model: `task` (number), `step` (`run`, `kernel`, `sleep`, `post`, `spawn`, `yield`), `ns` (of run,
+//! kernel and sleep), `why` (of sleep: [`Why`]; of post: `sync` or nothing), `peer` (of post and spawn the task, of a sleep the task
+//! that ended it, or the CPU of the device's interrupt). The tasks and where the model is from are TOML under the schema's key `contend_model`.
 
 use std::collections::HashMap;
 use std::fmt;

@@ -127,8 +127,8 @@ pub struct Builder {
     tails: Histogram<u64>,
     /// The recording has sched_process_exec events.
     has_exec: bool,
-    /// It has system calls.
-    has_syscalls: bool,
+    /// It has calls of futex, if there were any.
+    has_futex: bool,
     /// Time of the first event.
     first_ts: Option<u64>,
     last_ts: u64,
@@ -159,7 +159,7 @@ impl Builder {
             order: Vec::new(),
             tails: histogram(),
             has_exec: false,
-            has_syscalls: false,
+            has_futex: false,
             first_ts: None,
             last_ts: 0,
         }
@@ -278,7 +278,7 @@ impl Builder {
                 self.task(task, first);
             }
             Kind::Syscall { nr, entry } => {
-                self.has_syscalls = true;
+                self.has_futex |= syscall::is_futex(*nr) || syscall::is_execve(*nr);
                 if let Some(&i) = self.by_pid.get(&e.pid) {
                     self.tasks[i as usize].in_futex = *entry && syscall::is_futex(*nr);
                 }
@@ -475,7 +475,7 @@ impl Builder {
     }
 
     fn waking(&mut self, e: &Event, task: &TaskRef, first: u64) {
-        let has_syscalls = self.has_syscalls;
+        let has_futex = self.has_futex;
         let wakes = self.interrupts[e.cpu as usize].wakes(e);
         let waker = if matches!(wakes, Wakes::Task | Wakes::TaskPerhaps) {
             let prio = self.by_pid.get(&e.pid).map_or(120, |&p| self.tasks[p as usize].prio);
@@ -493,7 +493,7 @@ impl Builder {
                 let t = &mut self.tasks[w as usize];
                 t.counts.ambiguous += u64::from(wakes == Wakes::TaskPerhaps);
                 t.flush(e.ts);
-                let sync = has_syscalls && !t.in_futex;
+                let sync = has_futex && !t.in_futex;
                 t.steps.push(Step::new(What::Post(i, sync)));
                 Ok((w, t.steps.len() - 1))
             }

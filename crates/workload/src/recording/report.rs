@@ -49,8 +49,8 @@ pub struct RecordingReport {
     pub locks: Vec<RecordedLock>,
     /// Posts. More than waits where a task was woken and never seen to run again.
     pub posts: u64,
-    /// Of those, synchronous ones (WF_SYNC): made by a task in another system call than futex. Where the recording has no system calls,
-    /// none is known.
+    /// Of those, synchronous ones (WF_SYNC): made by a task in another system call than futex. Where the recording has
+    /// neither calls of futex nor of execve, none is known.
     pub sync_posts: u64,
     /// Forks.
     pub forks: u64,
