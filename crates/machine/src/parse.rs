@@ -268,8 +268,7 @@ impl<'a> Source<'a> {
                 let full = format!("{section}.{}", key.field);
                 let costs = match (table.and_then(|t| t.get(key.field)), topology) {
                     (Some(v), _) => self.entries(v, key, &full, topology)?,
-                    (None, Some(t)) if taken.contains(&section) => default_of(key, t, self.at_line(line, &full))?,
-                    (None, Some(t)) if LATER.contains(&(section, key.field)) => {
+                    (None, Some(t)) if taken.contains(&section) || LATER.contains(&(section, key.field)) => {
                         default_of(key, t, self.at_line(line, &full))?
                     }
                     // A machine of one node has no remote distances.

@@ -86,6 +86,7 @@ impl Engine {
 
     /// Leave the interrupt handler of the running CPU.
     pub fn leave_interrupts(&self) {
+        // Even nothing, owed, may settle what was owed before, and so change what a machine without this cost does.
         if self.costs.irq_leave > 0 {
             self.owe(self.costs.irq_leave);
         }

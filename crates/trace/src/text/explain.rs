@@ -28,10 +28,12 @@ pub(super) fn explain(event: &[u8], fields: &[u8]) -> Option<Option<Kind>> {
         b"kvm" => kvm_exit(fields),
         // A single system call: its name says which, its number is only in the raw print.
         _ => {
-            let named = match event {
-                _ if event.ends_with(b"_futex") => syscall::FUTEX_X86_64,
-                _ if event.ends_with(b"_execve") => syscall::EXECVE_X86_64,
-                _ => -1,
+            let named = if event.ends_with(b"_futex") {
+                syscall::FUTEX_X86_64
+            } else if event.ends_with(b"_execve") {
+                syscall::EXECVE_X86_64
+            } else {
+                -1
             };
             Some(Kind::Syscall { nr: number(fields, b"__syscall_nr=").unwrap_or(named), entry })
         }
