@@ -9,9 +9,11 @@ CONTEND := $(BIN)/contend
 CLIPPY_FLAGS ?= $(if $(CI),-D warnings)
 export VIRTUAL_ENV := $(CURDIR)/$(VENV)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# The same code, the same verdict: property tests draw the same cases each time. New ones: make fuzz.
+SEED ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test docs studies quick bench build lint rust-test python-test clean lock
+.PHONY: help demo test docs studies quick bench build lint rust-test python-test fuzz clean lock
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F '\t' '{ printf "  make %-12s %s\n", $$1, $$2 }'
@@ -56,13 +58,20 @@ lint: $(VENV)/dev-ready ## Formatters, clippy, the lock crate without std and as
 	$(BIN)/ruff format --check
 
 rust-test: ## All Rust tests
-	$(CARGO) test --workspace --locked
-	$(CARGO) test --locked -p contend-platform -p contend-locks --all-features
+	PROPTEST_RNG_SEED=$(SEED) $(CARGO) test --workspace --locked
+	PROPTEST_RNG_SEED=$(SEED) $(CARGO) test --locked -p contend-platform -p contend-locks --all-features
 
 python-test: build $(VENV)/dev-ready ## Python: types, stubs, tests
 	$(BIN)/mypy
 	$(BIN)/python -m mypy.stubtest contend._core
 	$(BIN)/python -m pytest
+
+fuzz: ## The property tests with new cases, until one fails or Ctrl-C; it says how to repeat what failed
+	@tests=$$(grep -rl 'proptest!' crates/*/tests crates/*/src | sed 's,^crates/\([^/]*\)/.*,contend-\1,' | sort -u | sed 's/^/-p /'); \
+	while seed=$$(od -An -N4 -tu4 /dev/urandom | tr -d ' '); do \
+		echo "PROPTEST_RNG_SEED=$$seed $(CARGO) test --release" $$tests; \
+		PROPTEST_RNG_SEED=$$seed $(CARGO) test --quiet --release --locked $$tests || exit 1; \
+	done
 
 lock: $(VENV)/ready ## Pin the newest Python packages that fit requirements*.in
 	$(BIN)/pip install --quiet uv
