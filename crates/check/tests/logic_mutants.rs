@@ -42,6 +42,10 @@ macro_rules! logic {
                 ("loom, 2 CPUs", |m| {
                     LOOM().check_as(Exclusion::<OnLoom>::new(2, 2), move |p| Mutated::new(p, m.clone()))
                 }),
+                ("loom, 2 CPUs, four expiries", |m| {
+                    let run = LoomRun::preemptions(1).coins(4);
+                    run.check_as(Exclusion::<OnLoom>::new(2, 2), move |p| Mutated::new(p, m.clone()))
+                }),
             ];
             let table = logic_table(&log, $named, checks);
             insta::assert_snapshot!(&table);
@@ -96,12 +100,15 @@ logic! {
     adaptive: HastyAdaptive, peeks true, &[
         named("kick before the state is changed", at::adaptive("p.compare_exchange(state, state::HEAD_HALTED"), What::After(at::adaptive("p.kick("))),
         named("no kick", at::adaptive("p.kick("), What::Skip),
-        named("the head says that it halts before it does", at::adaptive("p.store(&node.state, state::HEAD_HALTED"), What::After(at::adaptive("self.change(p, Ordering::Release, |word| {"))),
-        named("skip the recheck: halt though the lock is free", at::adaptive("self.change(p, Ordering::Release, |word| {"), What::Blind),
+        named("the head says that it halts before it does", at::adaptive("p.store(&node.state, state::HEAD_HALTED"), What::After(at::adaptive("with_halted(queue & !FORBID, id)"))),
+        named("drop a fence: the holder's", at::adaptive("p.light_fence()"), What::Skip),
+        named("drop a fence: the head's", at::adaptive("p.heavy_fence()"), What::Skip),
+        named("skip the recheck: halt though the lock is free", nth(0, at::adaptive("p.load(&self.lock, Ordering::Relaxed)")), What::Stale),
+        named("look at the queue before the release", at::adaptive("p.store(&self.lock, 0"), What::After(at::adaptive("p.load(&self.queue"))),
         named("halt without comparing: behind others", at::adaptive("p.halt(&node.state, state::HALTED)"), What::Blind),
         named("halt without comparing: the head", at::adaptive("p.halt(&node.state, state::HEAD_HALTED)"), What::Blind),
         named("a node is left halted", at::adaptive("p.swap(&node.state, state::HEAD"), What::Skip),
-        named("steal without comparing", at::adaptive("p.compare_exchange(&self.word, word, stolen"), What::Blind),
+        named("steal without comparing", nth(0, at::adaptive("p.compare_exchange(&self.lock, 0, held, Ordering::Acquire, Ordering::Relaxed).is_ok()")), What::Blind),
     ];
     pv_queued: NoPending, peeks true, &[
         named("drop a fence: the waiter's", nth(0, at::pv("p.fence(Ordering::SeqCst)")), What::Skip),

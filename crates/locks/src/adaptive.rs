@@ -9,7 +9,7 @@
 //!
 //! # Phases
 //!
-//! 1. *Fast path*: one exchange.
+//! 1. *Fast path*: one exchange, and a look at the queue.
 //! 2. *Thief*: spin on the word for a few µs and take the lock when it is free, queue or no queue, as long as fewer than
 //!    [`Tuning::BYPASS_MAX`] thieves have gone ahead of the queue's head. Then give the CPU up and try again
 //!    ([`Tuning::YIELDS`] times). Whoever loses four races sees that thieves are many, and queues.
@@ -18,24 +18,44 @@
 //! 4. *Head*: spin on the word. When the budget is used up although the head is awake, nobody may steal any more; when
 //!    another is, the holder does not run: allow stealing again, and halt.
 //!
+//! # Letting go with a store
+//!
+//! Who lets go must learn of a head that has halted, and a head that is about to halt must see that the lock was let go: each
+//! writes one word and reads the other's, and at least one must see the other's write (Dekker). With a fence on both sides,
+//! or one word for both, every release pays for a wait that hardly ever is. So the lock and the queue are two words, the
+//! release is a plain store followed by a load behind a [`Platform::light_fence`], and the head that halts pays
+//! for both with a [`Platform::heavy_fence`]: where the world has an asymmetric pair (`membarrier` on Linux), the light one
+//! costs nothing.
+//!
 //! # State
 //!
-//! The word is `(tail, bypasses, head, halted, contended, locked)`, and a flag `forbid`. `head` is the number of the head's node
-//! while `halted` says that it is halted; `bypasses` counts acquisitions past the present head. `contended`: the holder had
-//! to wait, and passes a yield point when it lets go (not always: [`Platform::yield_due`]). With `t` any tail, `b` any count, `h` either nothing or `(head, 1)`; `forbid` stays as it is where it is not named:
+//! Three words of one line.
+//!
+//! * `lock` is `(contended, locked)`: changed by who takes it and by who holds it, nobody else. `contended`: the holder had to
+//!   wait, and passes a yield point when it lets go (not always: [`Platform::yield_due`]).
+//! * `queue` is `(tail, head, halted, turn, forbid)`. `head` is the number of the head's node while `halted` says that it is
+//!   halted. Nobody steals while one of `turn` and `forbid` is on: the head is next, for certain or while it is awake. They are on only where there is a head.
+//! * `bypasses` counts acquisitions past the present head; it is the holder's.
+//!
+//! With `t` any tail, `h` either nothing or `(head, 1)`, `n` and `f` any `turn` and `forbid`:
 //!
 //! ```text
-//! fast      0,0,0,0,0,0 -> 0,0,0,0,0,1            acquire
-//! steal     0,0,0,0,0,0 -> 0,0,0,0,1,1            acquire; no queue, and not forbid
-//!           t,b,h,0,0   -> t,b+1,h,1,1            acquire; b < BYPASS_MAX, and not forbid
-//! queue     t,b,h,c,l   -> me,b,h,c,l             release; then link behind t, or be the head
-//! head      me,b,h,0,0  -> 0,0,0,0,1,1            acquire; last of the queue
-//!           t,b,h,0,0   -> t,0,0,0,1,1            acquire; then promote the successor; forbid off, here and above
-//! forbid    forbid on                             by the head, or by one who loses races for a place in the queue
-//! halt      t,b,-,c,1   -> t,b,(me,1),c,1         by the head; forbid off
-//!           t,b,-,c,1   -> t,b,(next,1),c,1       by the holder for a head that was halted before it
-//! unlock    0,0,0,0,0,1 -> 0,0,0,0,0,0            release
-//!           t,b,h,c,1   -> t,b,0,0,0,0            release; then kick the head of h; yield point if c
+//!           lock       queue
+//! take      0 -> c,1                                 acquire; then by what the queue is:
+//!                      -,-,0,0                       no queue: done
+//!                      t,h,0,0                       a bypass: count it; the BYPASS_MAXth: turn on
+//!                      t,h,n,f                       one of them on: give it back (unlock)
+//! queue                t,h,n,f -> me,h,n,f           release; then link behind t, or be the head
+//! head      0 -> 1,1                                 acquire; then bypasses = 0, and
+//!                      me,h,n,f -> -,-,0,0           last of the queue, or
+//!                      t,h,n,f -> t,-,0,0            promote the successor
+//! forbid               t,h,n,f -> t,h,n,1            by the head
+//! halt                 t,h,n,f -> t,(me,1),n,0       by the head, release; heavy fence; then halt unless lock = 0
+//!                      t,-,n,f -> t,(next,1),n,f     by the holder for a head that was halted before it
+//! unlock    c,1 -> 0                                 release; light fence; then, if h:
+//!                      t,h,n,f -> t,-,n,f            acquire; by one of those who saw it; then kick the head of h;
+//!                                                    yield point if c
+//! fair                 t,h,n,f -> t,h,1,f            by the holder; then unlock
 //! ```
 //!
 //! The state of a node: `WAITING`, `HALTED` (asleep behind others), `HEAD`, `HEAD_HALTED`.
@@ -53,7 +73,8 @@
 //!
 //! # Bounds
 //!
-//! While a CPU is the head, at most `BYPASS_MAX` others take the lock before it. The one that is k-th in the queue is
+//! While a CPU is the head, at most `BYPASS_MAX` others take the lock before it (and others who did not know of it may have it
+//! for the few steps in which they look at the queue and give it back). The one that is k-th in the queue is
 //! bypassed by later ones at most `k BYPASS_MAX` times. How long a thief tries before it queues is bounded by budgets, not by
 //! acquisitions.
 
@@ -63,19 +84,19 @@ use alloc::sync::Arc;
 use contend_platform::{Line, LockEvent, Nanos, Note, Ordering, Platform};
 use core::marker::PhantomData;
 
+/// Of `lock`: held.
 const LOCKED: u64 = 1;
-/// The holder, which had to wait, passes a yield point when it lets go.
+/// Of `lock`: the holder, which had to wait, passes a yield point when it lets go.
 const PASSES: u64 = 1 << 1;
-/// The head of the queue, whose number is in the word, is halted.
-const HALTED: u64 = 1 << 2;
-/// Nobody steals. Set by the head of the queue, or by one who is about to join it; so there will be a head that takes it back.
-const FORBID: u64 = 1 << 3;
+/// Of `queue`: its head, whose number is there, is halted.
+const HALTED: u64 = 1;
+/// Of `queue`: nobody steals as long as its head is awake.
+const FORBID: u64 = 1 << 1;
+/// Of `queue`: nobody steals before its head has had the lock.
+const TURN: u64 = 1 << 2;
 const HEAD_SHIFT: u32 = 8;
 const HEAD_MASK: u64 = 0xff_ffff << HEAD_SHIFT;
-const BYPASS_SHIFT: u32 = 32;
-const BYPASS_ONE: u64 = 1 << BYPASS_SHIFT;
-const BYPASS_MASK: u64 = 0x3fff << BYPASS_SHIFT;
-const TAIL_SHIFT: u32 = 46;
+const TAIL_SHIFT: u32 = 40;
 const TAIL_MASK: u64 = !0 << TAIL_SHIFT;
 
 /// States of a node.
@@ -103,7 +124,7 @@ pub trait Tuning: 'static {
     const YIELDS: u32;
     /// A waiter's spin in the queue, in ns; of the head: until it forbids stealing, and from then until it halts.
     const QUEUE_SPIN_NS: Nanos;
-    /// Acquisitions past one head, at most. 1 to 16,383.
+    /// Acquisitions past one head, at most. 1 or more.
     const BYPASS_MAX: u32;
 }
 
@@ -135,39 +156,63 @@ impl<P: Platform> QueueNode<P> for Node<P> {
 
 /// The adaptive lock. `N` is where its nodes are, `T` how long it tries what.
 pub struct Adaptive<P: Platform, N = Arc<Pool<P, Node<P>>>, T = Standard> {
-    word: P::Word,
+    lock: P::Word,
+    queue: P::Word,
+    bypasses: P::Word,
     nodes: N,
     tuning: PhantomData<fn() -> T>,
 }
 
 #[inline]
-fn tail(word: u64) -> Option<NodeId> {
-    NodeId::from_link(word >> TAIL_SHIFT)
+fn tail(queue: u64) -> Option<NodeId> {
+    NodeId::from_link(queue >> TAIL_SHIFT)
 }
 
 /// The head that an unlock has to kick.
 #[inline]
-fn halted_head(word: u64) -> Option<NodeId> {
-    NodeId::from_link((word & HEAD_MASK) >> HEAD_SHIFT).filter(|_| word & HALTED != 0)
+fn halted_head(queue: u64) -> Option<NodeId> {
+    NodeId::from_link((queue & HEAD_MASK) >> HEAD_SHIFT).filter(|_| queue & HALTED != 0)
 }
 
-/// `word`, saying that `id` is the head and halted.
+/// `queue`, saying that `id` is the head and halted.
 #[inline]
-fn with_halted(word: u64, id: NodeId) -> u64 {
-    word & !HEAD_MASK | HALTED | id.link() << HEAD_SHIFT
+fn with_halted(queue: u64, id: NodeId) -> u64 {
+    queue & !HEAD_MASK | HALTED | id.link() << HEAD_SHIFT
 }
 
 impl<P: Platform, N: Nodes<P, Node<P>>, T: Tuning> Adaptive<P, N, T> {
     /// May one who is not the head take the lock?
     #[inline]
-    fn open(word: u64) -> bool {
-        let bypasses = (word & BYPASS_MASK) >> BYPASS_SHIFT;
-        word & (LOCKED | FORBID) == 0 && (word & TAIL_MASK == 0 || bypasses < u64::from(T::BYPASS_MAX))
+    fn open([lock, queue]: [u64; 2]) -> bool {
+        lock == 0 && queue & (FORBID | TURN) == 0
     }
-    /// The word after it did.
+
+    /// Take the lock for one who is not the head. False: it was taken, or it is the head's turn.
     #[inline]
-    fn stolen(word: u64) -> u64 {
-        LOCKED | if word & TAIL_MASK == 0 { 0 } else { word + BYPASS_ONE }
+    fn take(&self, p: &P, held: u64) -> bool {
+        p.compare_exchange(&self.lock, 0, held, Ordering::Acquire, Ordering::Relaxed).is_ok()
+            && (self.look(p) == 0 || self.bypass(p))
+    }
+
+    /// The lock is ours, and there is a queue: count that, or give the lock back.
+    #[inline(never)]
+    fn bypass(&self, p: &P) -> bool {
+        let queue = self.look(p);
+        if queue & (FORBID | TURN) != 0 {
+            self.unlock(p);
+            return false;
+        }
+        if queue & TAIL_MASK != 0 {
+            // The holder's word, and the tail stays for as long as it holds.
+            let bypasses = p.load(&self.bypasses, Ordering::Relaxed) + 1;
+            p.store(&self.bypasses, bypasses, Ordering::Relaxed);
+            if bypasses >= T::BYPASS_MAX.into() {
+                // Relaxed: whoever takes the lock after this CPU let it go sees it.
+                p.fetch_or(&self.queue, TURN, Ordering::Relaxed);
+            }
+            p.lock_event(LockEvent::PvLockStealing, 1);
+        }
+        true
     }
 
     #[cold]
@@ -181,14 +226,10 @@ impl<P: Platform, N: Nodes<P, Node<P>>, T: Tuning> Adaptive<P, N, T> {
     /// Phase 2; true: the lock is ours.
     fn steal(&self, p: &P) -> bool {
         let (mut budget, mut lost) = (T::SPIN_NS, 0);
-        let yields = if p.yield_due() { PASSES } else { 0 };
+        let held = if p.yield_due() { LOCKED | PASSES } else { LOCKED };
         for round in 0..=T::YIELDS {
-            while let Some([word]) = p.wait_until([&self.word], Some(budget), |[word]| Self::open(word)) {
-                let stolen = Self::stolen(word) | yields;
-                if p.compare_exchange(&self.word, word, stolen, Ordering::Acquire, Ordering::Relaxed).is_ok() {
-                    if word & TAIL_MASK != 0 {
-                        p.lock_event(LockEvent::PvLockStealing, 1);
-                    }
+            while p.wait_until([&self.lock, &self.queue], Some(budget), Self::open).is_some() {
+                if self.take(p, held) {
                     return true;
                 }
                 lost += 1;
@@ -208,8 +249,8 @@ impl<P: Platform, N: Nodes<P, Node<P>>, T: Tuning> Adaptive<P, N, T> {
     fn queue(&self, p: &P) {
         let Some(id) = self.nodes.claim(p) else {
             // Nested too deep: outside the queue, as one who tries.
-            while !self.try_lock(p) {
-                p.wait_until([&self.word], None, |[word]| Self::open(word));
+            while !self.take(p, LOCKED) {
+                p.wait_until([&self.lock, &self.queue], None, Self::open);
             }
             return;
         };
@@ -218,7 +259,8 @@ impl<P: Platform, N: Nodes<P, Node<P>>, T: Tuning> Adaptive<P, N, T> {
         // kick may still write to the state, but only over HEAD_HALTED.
         p.store(&node.state, state::WAITING, Ordering::Relaxed);
         p.store(&node.next, 0, Ordering::Relaxed);
-        let before = self.join(p, id);
+        // Release publishes the node, acquire sees the predecessor's.
+        let before = self.change(p, Ordering::AcqRel, |queue| queue & !TAIL_MASK | id.link() << TAIL_SHIFT);
         p.note(Note::Queued);
         if let Some(prev) = tail(before) {
             p.store(&self.nodes.get(prev).next, id.link(), Ordering::Release);
@@ -230,24 +272,6 @@ impl<P: Platform, N: Nodes<P, Node<P>>, T: Tuning> Adaptive<P, N, T> {
             p.swap(&node.state, state::HEAD, Ordering::Relaxed);
         }
         self.nodes.release(p, id);
-    }
-
-    /// Become the tail; returns the word before.
-    fn join(&self, p: &P, id: NodeId) -> u64 {
-        let (mut word, mut lost) = (self.look(p), 0);
-        loop {
-            let new = word & !TAIL_MASK | id.link() << TAIL_SHIFT;
-            // Release publishes the node, acquire sees the predecessor's.
-            match p.compare_exchange(&self.word, word, new, Ordering::AcqRel, Ordering::Relaxed) {
-                Ok(_) => return word,
-                Err(found) => word = found,
-            }
-            lost += 1;
-            if lost == LOST_MAX {
-                // Far from those who take the lock one could lose for ever: stop them. Relaxed: no more than that.
-                word = p.fetch_or(&self.word, FORBID, Ordering::Relaxed) | FORBID;
-            }
-        }
     }
 
     fn wait_to_be_head(&self, p: &P, node: &Node<P>, prev: NodeId) {
@@ -276,21 +300,17 @@ impl<P: Platform, N: Nodes<P, Node<P>>, T: Tuning> Adaptive<P, N, T> {
     fn lock_as_head(&self, p: &P, node: &Node<P>, id: NodeId) {
         let mut forbids = false;
         loop {
-            let free = p.wait_until([&self.word], Some(T::QUEUE_SPIN_NS), |[word]| word & LOCKED == 0);
-            if let Some([word]) = free {
-                let last = tail(word) == Some(id);
-                let taken = LOCKED | PASSES | if last { 0 } else { word & TAIL_MASK };
-                if p.compare_exchange(&self.word, word, taken, Ordering::Acquire, Ordering::Relaxed).is_ok() {
-                    if !last {
-                        self.promote(p, node);
-                    }
-                    return;
+            let free = p.wait_until([&self.lock], Some(T::QUEUE_SPIN_NS), |[lock]| lock == 0);
+            if free.is_some() {
+                let held = LOCKED | PASSES;
+                if p.compare_exchange(&self.lock, 0, held, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+                    return self.leave(p, node, id);
                 }
                 continue;
             }
             if !forbids {
                 // Awake, and the lock goes to others: no more of that. Relaxed: no more than that.
-                p.fetch_or(&self.word, FORBID, Ordering::Relaxed);
+                p.fetch_or(&self.queue, FORBID, Ordering::Relaxed);
             } else {
                 // The holder does not let go. Others may steal again while this CPU sleeps.
                 self.halt_as_head(p, node, id);
@@ -303,17 +323,27 @@ impl<P: Platform, N: Nodes<P, Node<P>>, T: Tuning> Adaptive<P, N, T> {
     fn halt_as_head(&self, p: &P, node: &Node<P>, id: NodeId) {
         // Relaxed: published by the exchange of the word.
         p.store(&node.state, state::HEAD_HALTED, Ordering::Relaxed);
-        let before = self.change(p, Ordering::Release, |word| {
-            let word = word & !FORBID;
-            if word & LOCKED == 0 { word } else { with_halted(word, id) }
-        });
-        if before & LOCKED != 0 {
+        self.change(p, Ordering::Release, |queue| with_halted(queue & !FORBID, id));
+        // Whose release is not seen below sees the word in the queue.
+        p.heavy_fence();
+        if p.load(&self.lock, Ordering::Relaxed) != 0 {
             p.lock_event(LockEvent::PvWaitHead, 1);
             p.halt(&node.state, state::HEAD_HALTED);
         }
     }
 
-    /// The holder, head until now, makes its successor the head.
+    /// The holder, head until now, leaves the queue; its successor is the head.
+    fn leave(&self, p: &P, node: &Node<P>, id: NodeId) {
+        p.store(&self.bypasses, 0, Ordering::Relaxed);
+        let last = |queue| tail(queue) == Some(id);
+        // Relaxed: the successor links itself, and is told by its node.
+        let before = self.change(p, Ordering::Relaxed, |queue| if last(queue) { 0 } else { queue & TAIL_MASK });
+        if !last(before) {
+            self.promote(p, node);
+        }
+    }
+
+    /// The holder makes its successor the head.
     fn promote(&self, p: &P, node: &Node<P>) {
         // The successor has swapped the tail and has linked itself, or is about to.
         let [next] = p.wait_until([&node.next], None, |[next]| next != 0).expect("waits without budget");
@@ -323,55 +353,59 @@ impl<P: Platform, N: Nodes<P, Node<P>>, T: Tuning> Adaptive<P, N, T> {
         let awake = p.compare_exchange(successor, state::WAITING, state::HEAD, Ordering::Release, Ordering::Relaxed);
         if awake.is_err() {
             p.store(successor, state::HEAD_HALTED, Ordering::Release);
-            self.change(p, Ordering::Release, |word| with_halted(word, next));
+            self.change(p, Ordering::Release, |queue| with_halted(queue, next));
         }
     }
 
-    /// A guess at the word. Relaxed: an exchange confirms it.
+    /// The queue's word. Relaxed: an exchange confirms it, or the lock's word orders it.
     #[inline]
     fn look(&self, p: &P) -> u64 {
-        p.load(&self.word, Ordering::Relaxed)
+        p.load(&self.queue, Ordering::Relaxed)
     }
-    /// Replace the word by `new` of it; returns the word before.
+    /// Replace the queue's word by `new` of it; returns the word before.
     #[inline]
     #[track_caller]
     fn change(&self, p: &P, order: Ordering, new: impl Fn(u64) -> u64) -> u64 {
-        self.change_from(p, self.look(p), order, new)
-    }
-    /// The same; `word` is what it was a moment ago.
-    #[inline]
-    #[track_caller]
-    fn change_from(&self, p: &P, mut word: u64, order: Ordering, new: impl Fn(u64) -> u64) -> u64 {
+        let mut queue = self.look(p);
         loop {
-            match p.compare_exchange(&self.word, word, new(word), order, Ordering::Relaxed) {
-                Ok(_) => return word,
-                Err(found) => word = found,
+            match p.compare_exchange(&self.queue, queue, new(queue), order, Ordering::Relaxed) {
+                Ok(_) => return queue,
+                Err(found) => queue = found,
             }
         }
     }
 
+    /// What follows a release, of the lock's word `held`, that found `queue`.
     #[cold]
-    fn unlock_contended(&self, p: &P, word: u64, keep: impl Fn(u64) -> u64) {
-        // Acquire: the state of the head that the word names.
-        let before =
-            self.change_from(p, word, Ordering::AcqRel, |word| keep(word & !(LOCKED | PASSES | HALTED | HEAD_MASK)));
-        if let Some(head) = halted_head(before) {
-            let state = &self.nodes.get(head).state;
-            // Fails if the head has woken for no reason: then it needs no kick.
-            if p.compare_exchange(state, state::HEAD_HALTED, state::HEAD, Ordering::Release, Ordering::Relaxed).is_ok()
-            {
-                p.lock_event(LockEvent::PvKickUnlock, 1);
-                p.kick(state, head.cpu());
+    fn released(&self, p: &P, held: u64, queue: u64) {
+        if queue & HALTED != 0 {
+            // Of several who saw it, the one that takes it out kicks. Acquire: the state of the head that is named.
+            let named = p.fetch_and(&self.queue, !(HALTED | HEAD_MASK), Ordering::Acquire);
+            if let Some(head) = halted_head(named) {
+                self.kick(p, head);
             }
         }
-        if before & PASSES != 0 {
+        if held & PASSES != 0 {
             p.yield_point();
+        }
+    }
+
+    fn kick(&self, p: &P, head: NodeId) {
+        let state = &self.nodes.get(head).state;
+        // Fails if the head has woken for no reason: then it needs no kick.
+        if p.compare_exchange(state, state::HEAD_HALTED, state::HEAD, Ordering::Release, Ordering::Relaxed).is_ok() {
+            p.lock_event(LockEvent::PvKickUnlock, 1);
+            p.kick(state, head.cpu());
         }
     }
 
     /// Release the lock; if there is a queue, its head is next, whoever else asks.
     pub fn unlock_fair(&self, p: &P) {
-        self.unlock_contended(p, self.look(p), |word| if word & TAIL_MASK == 0 { word } else { word | FORBID });
+        if self.look(p) & TAIL_MASK != 0 {
+            // Relaxed: whoever takes the lock after this CPU let it go sees it.
+            p.fetch_or(&self.queue, TURN, Ordering::Relaxed);
+        }
+        self.unlock(p);
     }
 }
 
@@ -380,7 +414,7 @@ impl<P: Platform, N: Nodes<P, Node<P>>, T: Tuning> RawLock<P> for Adaptive<P, N,
 
     #[inline]
     fn lock_with(&self, p: &P, waits: impl FnOnce()) -> bool {
-        let free = p.compare_exchange(&self.word, 0, LOCKED, Ordering::Acquire, Ordering::Relaxed).is_ok();
+        let free = self.take(p, LOCKED);
         if !free {
             waits();
             self.contended(p);
@@ -390,15 +424,18 @@ impl<P: Platform, N: Nodes<P, Node<P>>, T: Tuning> RawLock<P> for Adaptive<P, N,
 
     #[inline]
     fn try_lock(&self, p: &P) -> bool {
-        let word = self.look(p);
-        Self::open(word)
-            && p.compare_exchange(&self.word, word, Self::stolen(word), Ordering::Acquire, Ordering::Relaxed).is_ok()
+        p.load(&self.lock, Ordering::Relaxed) == 0 && self.take(p, LOCKED)
     }
 
+    /// It looks at the lock again after others may have it: nobody may free the lock before it returns. (A reference says so.)
     #[inline]
     fn unlock(&self, p: &P) {
-        if let Err(word) = p.compare_exchange(&self.word, LOCKED, 0, Ordering::Release, Ordering::Relaxed) {
-            self.unlock_contended(p, word, |word| word);
+        let held = p.load(&self.lock, Ordering::Relaxed);
+        p.store(&self.lock, 0, Ordering::Release);
+        p.light_fence();
+        let queue = self.look(p);
+        if queue & HALTED | held & PASSES != 0 {
+            self.released(p, held, queue);
         }
     }
 }
@@ -411,7 +448,8 @@ impl<P: Platform, T: Tuning> MakeLock<P> for Adaptive<P, Arc<Pool<P, Node<P>>>, 
     }
 
     fn on_line(p: &P, line: Line, pool: &Arc<Self::Pool>) -> Self {
-        Adaptive { word: p.word(line, 0), nodes: Arc::clone(pool), tuning: PhantomData }
+        let [lock, queue, bypasses] = [(); 3].map(|()| p.word(line, 0));
+        Adaptive { lock, queue, bypasses, nodes: Arc::clone(pool), tuning: PhantomData }
     }
 }
 
@@ -434,7 +472,8 @@ mod native {
     impl<T: Tuning> Adaptive<Threads, Global, T> {
         /// A free lock of threads.
         pub const fn new() -> Self {
-            Adaptive { word: AtomicU64::new(0), nodes: Global, tuning: PhantomData }
+            let [lock, queue, bypasses] = [const { AtomicU64::new(0) }; 3];
+            Adaptive { lock, queue, bypasses, nodes: Global, tuning: PhantomData }
         }
     }
 
@@ -445,5 +484,5 @@ mod native {
     }
 }
 
-// `GuardSend`: the word names the head and the last of the queue; nothing says who holds.
+// `GuardSend`: the words name the head and the last of the queue; nothing says who holds.
 mutex!(Adaptive<Threads, Global> = Adaptive::new(), GuardSend, unlock_fair);

@@ -41,7 +41,7 @@
 //! and `queued` where each thread has a CPU to itself: pinned threads, thread-per-core servers, kernels, measurements. "Spin"
 //! above is for OS threads: spin for long, then yield the CPU again and again. Only where the table says so they sleep.
 //!
-//! A mutex is 8 bytes and what it guards; 40 bytes with `pv_queued` and `hybrid`, 24 with `pv_ticket`, 16 with `unfair_queued`. A
+//! A mutex is 24 bytes and what it guards; 8 with `ticket`, `queued` and `unfair_byte`, 16 with `unfair_queued`, 24 with `pv_ticket`, 40 with `pv_queued` and `hybrid`. A
 //! lock with a queue has nodes: 640 bytes for each thread of the process, for all locks of a module together, allocated for
 //! 64 threads when one of them first waits in a queue, and never freed.
 //!

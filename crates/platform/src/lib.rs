@@ -175,6 +175,21 @@ pub trait Platform {
     fn fetch_and(&self, w: &Self::Word, bits: u64, order: Ordering) -> u64;
     /// Memory fence.
     fn fence(&self, order: Ordering);
+    /// Order what this CPU did before with what it does from here on, as seen by a CPU that passes a
+    /// [`Platform::heavy_fence`]: of two CPUs, one of which writes A, passes this and reads B, while the other writes B, passes
+    /// the heavy one and reads A, at least one sees the other's write. For paths that are taken often, where the other side's is
+    /// taken rarely. The pair is two sequentially consistent fences where a world has nothing better.
+    #[inline]
+    #[track_caller]
+    fn light_fence(&self) {
+        self.fence(Ordering::SeqCst);
+    }
+    /// The other half of [`Platform::light_fence`]. Two heavy ones are as good as one of each, two light ones are nothing.
+    #[inline]
+    #[track_caller]
+    fn heavy_fence(&self) {
+        self.fence(Ordering::SeqCst);
+    }
 
     /// Spin until `done` accepts the words' values (loaded with Acquire), or until `budget` ns have been spent
     /// (`None`: for ever). Returns the accepted values, or `None` when the budget ran out; under the checkers the

@@ -9,6 +9,7 @@ use crate::{CpuId, Line, Nanos, Ordering, Platform, Time};
 use std::sync::atomic::{AtomicU64, fence};
 use std::time::Instant;
 
+mod asymmetric;
 #[cfg(feature = "lock-stats")]
 mod counters;
 mod park;
@@ -19,6 +20,20 @@ mod threads;
 pub use counters::lock_events;
 pub use park::{futex_wait, futex_wake};
 pub use threads::Threads;
+
+/// The fences of both handles.
+macro_rules! asymmetric_fences {
+    () => {
+        #[inline]
+        fn light_fence(&self) {
+            $crate::native::asymmetric::light();
+        }
+        fn heavy_fence(&self) {
+            $crate::native::asymmetric::heavy();
+        }
+    };
+}
+use asymmetric_fences;
 
 /// One OS thread's handle. Create one per thread, with distinct CPU numbers.
 #[derive(Clone, Debug)]
@@ -44,6 +59,7 @@ const SPINS_BEFORE_YIELD: u32 = 1 << 12;
 
 impl Platform for Native {
     atomic_words!();
+    asymmetric_fences!();
 
     #[inline]
     fn cpu(&self) -> CpuId {

@@ -98,6 +98,8 @@ pub(crate) enum Call {
     Wake(Futex),
     /// clock_gettime of the thread's CPU time.
     CpuTime,
+    /// membarrier of the process's threads.
+    Barrier,
     /// A vCPU has left guest mode for the host to serve it.
     Vcpu(VcpuCall),
     /// The code has returned.
@@ -242,6 +244,11 @@ impl Thread {
     pub fn cpu_time(&self) -> Nanos {
         self.enter_kernel(Call::CpuTime);
         self.state.cpu_time.get()
+    }
+
+    /// What a fence takes, in ns.
+    pub(crate) fn fence_cost(&self) -> Nanos {
+        self.engine.fence_cost()
     }
 
     #[cold]
@@ -449,6 +456,13 @@ impl Platform for Thread {
     }
     #[inline]
     fn fence(&self, _: Ordering) {}
+    /// Nothing: the other half makes the CPU pass a barrier.
+    #[inline]
+    fn light_fence(&self) {}
+    /// membarrier: a system call that interrupts all CPUs on which threads run, and waits for them.
+    fn heavy_fence(&self) {
+        self.enter_kernel(Call::Barrier);
+    }
 
     /// A budget is wall time from the call, as natively; a thread that was preempted looks once more before it gives up.
     #[inline]

@@ -345,6 +345,15 @@ impl Platform for Sim {
     }
     #[inline]
     fn fence(&self, _: Ordering) {}
+    /// A kernel's: its CPUs have no cheaper pair than two fences.
+    #[inline]
+    fn light_fence(&self) {
+        self.engine.owe(self.engine.fence_cost());
+    }
+    #[inline]
+    fn heavy_fence(&self) {
+        self.light_fence();
+    }
 
     fn wait_until<const N: usize>(
         &self,

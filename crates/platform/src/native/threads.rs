@@ -1,6 +1,6 @@
 //! The handle of locks that any thread may take.
 
-use super::{futex_wait, futex_wake, slot, spin_until};
+use super::{asymmetric_fences, futex_wait, futex_wake, slot, spin_until};
 use crate::bare::atomic_words;
 use crate::slices::{Rounds, Slice};
 use crate::{CpuId, Line, Nanos, Ordering, Platform, Time};
@@ -19,6 +19,7 @@ impl Threads {
 
 impl Platform for Threads {
     atomic_words!();
+    asymmetric_fences!();
 
     #[inline]
     fn cpu(&self) -> CpuId {

@@ -23,6 +23,13 @@ impl Engine {
         self.irq_due(target, at);
     }
 
+    /// How long it takes until `target` has served an IPI that has just been sent, in ns, if nothing keeps it.
+    pub fn ipi_answer(&self, target: CpuId) -> Nanos {
+        let remote = self.topology().distance(self.current.get(), target) > 3;
+        let deliver = if remote { self.costs.ipi_deliver_remote } else { self.costs.ipi_deliver };
+        deliver + self.costs.irq_enter + self.costs.irq_leave
+    }
+
     /// An interrupt source of `cpu` comes due at `at`.
     fn irq_due(&self, cpu: CpuId, at: Time) {
         let c = self.cpu(cpu);

@@ -18,6 +18,12 @@ impl Engine {
         self.touch(line, how);
     }
 
+    /// What a fence takes that waits for earlier stores, in ns: as long as an exchange of a line that is there.
+    #[inline]
+    pub fn fence_cost(&self) -> Nanos {
+        self.costs.atomic
+    }
+
     /// Access to data that a lock guards: no settling point unless the line must move.
     #[inline]
     pub fn touch(&self, line: u32, how: Touch) {

@@ -164,6 +164,15 @@ impl Platform for Vcpu {
     }
     #[inline]
     fn fence(&self, _: Ordering) {}
+    /// A kernel's, as on bare CPUs.
+    #[inline]
+    fn light_fence(&self) {
+        self.thread.compute(self.thread.fence_cost());
+    }
+    #[inline]
+    fn heavy_fence(&self) {
+        self.light_fence();
+    }
 
     /// A PAUSE loop: exits when it has lasted for ple_window. A budget counts the loop's own time, in guest mode.
     fn wait_until<const N: usize>(

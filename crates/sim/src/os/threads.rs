@@ -4,9 +4,10 @@ use super::{Birth, Code, Os, Pending};
 use crate::program::Op;
 use crate::thread::{Call, Ready};
 use crate::world::{Sim, World};
-use contend_platform::{Nanos, Platform, TaskId, Time, Work};
+use contend_platform::{CpuId, Ipi, Nanos, Ordering, Platform, SchedPlatform, TaskId, Time, Work};
 use contend_sched::kernel::{Kernel, SyscallEnd};
 use contend_sched::policy::Policy;
+use contend_sched::rq::peek_curr;
 use std::rc::Rc;
 
 impl Os<Sim> {
@@ -47,12 +48,30 @@ impl Os<Sim> {
                 state.cpu_time.set(ran + p.now().saturating_sub(since));
                 Err(self.done(task))
             }
+            Call::Barrier => {
+                p.charge(Work::Syscall, 1);
+                self.membarrier(kernel, p);
+                Err(self.done(task))
+            }
             Call::Vcpu(call) => Err(self.vcpu_exit(kernel, p, task, call)),
             Call::Wake(futex) => {
                 p.charge(Work::Syscall, 1);
                 Err(self.word_wake(kernel, p, futex))
             }
         }
+    }
+
+    /// Interrupt all other CPUs on which threads run (they are taken for one process's), and wait until they have answered.
+    fn membarrier<L: Policy>(&self, kernel: &Kernel<Sim, L>, p: &Sim) {
+        let mut wait = 0;
+        for cpu in (0..p.nr_cpus()).map(|cpu| CpuId(cpu as u16)).filter(|cpu| *cpu != p.cpu()) {
+            let curr = peek_curr(p.load(&kernel.rq(cpu).peek, Ordering::Acquire));
+            if curr.is_some_and(|task| self.with(task, |t| t.thread.is_some())) {
+                p.send_ipi(cpu, Ipi::Reschedule);
+                wait = wait.max(p.engine().ipi_answer(cpu));
+            }
+        }
+        p.charge(Work::Ns, wait);
     }
 
     /// A thread goes on with a call that blocked.
