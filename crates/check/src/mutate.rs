@@ -299,8 +299,8 @@ impl<P: CheckedPlatform + 'static> Platform for Mutated<P> {
     fn yield_due(&self) -> bool {
         self.inner.yield_due()
     }
-    fn relinquish(&self) {
-        self.inner.relinquish();
+    fn relinquish(&self) -> bool {
+        self.inner.relinquish()
     }
     fn lock_event(&self, event: LockEvent, n: u64) {
         self.inner.lock_event(event, n);

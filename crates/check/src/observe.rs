@@ -280,8 +280,8 @@ impl<P: Platform> Platform for Observed<P> {
     fn yield_due(&self) -> bool {
         self.inner.yield_due()
     }
-    fn relinquish(&self) {
-        self.inner.relinquish();
+    fn relinquish(&self) -> bool {
+        self.inner.relinquish()
     }
     fn lock_event(&self, event: LockEvent, n: u64) {
         self.inner.lock_event(event, n);

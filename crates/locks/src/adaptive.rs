@@ -9,10 +9,10 @@
 //!
 //! # Phases
 //!
-//! 1. *Fast path*: one exchange, and a look at the queue.
+//! 1. *Fast path*: one exchange.
 //! 2. *Thief*: spin on the word for a few µs and take the lock when it is free, queue or no queue, as long as fewer than
 //!    [`Tuning::BYPASS_MAX`] thieves have gone ahead of the queue's head. Then give the CPU up and try again
-//!    ([`Tuning::YIELDS`] times). Whoever loses four races sees that thieves are many, and queues.
+//!    ([`Tuning::YIELDS`] times, where [`Platform::relinquish`] does it). Whoever loses four races sees that thieves are many, and queues.
 //! 3. *Queue*: wait on a line of one's own to become the head; halt when the budget is used up, at once if the predecessor
 //!    does not run.
 //! 4. *Head*: spin on the word. When the budget is used up although the head is awake, nobody may steal any more; when
@@ -29,34 +29,36 @@
 //!
 //! # State
 //!
-//! Three words of one line.
+//! Two words of one line.
 //!
-//! * `lock` is `(contended, locked)`: changed by who takes it and by who holds it, nobody else. `contended`: the holder had to
-//!   wait, and passes a yield point when it lets go (not always: [`Platform::yield_due`]).
-//! * `queue` is `(tail, head, halted, turn, forbid)`. `head` is the number of the head's node while `halted` says that it is
-//!   halted. Nobody steals while one of `turn` and `forbid` is on: the head is next, for certain or while it is awake. They are on only where there is a head.
-//! * `bypasses` counts acquisitions past the present head; it is the holder's.
+//! * `lock` is `(bypasses, closed, own, contended, locked)`: changed by who takes it and by who holds it, nobody else. `bypasses`
+//!   counts acquisitions past the present head, as of the last release. `closed`: the lock is free, and only the head may take it. `own`: the holder was
+//!   the head. `contended`: the holder had to wait, and passes a yield point when it lets go (not always:
+//!   [`Platform::yield_due`]).
+//! * `queue` is `(tail, head, halted, forbid)`. `head` is the number of the head's node while `halted` says that it is
+//!   halted; `forbid`: the head is awake and wants to be next.
 //!
-//! With `t` any tail, `h` either nothing or `(head, 1)`, `n` and `f` any `turn` and `forbid`:
+//! With `n` any number of bypasses, `t` any tail, `h` either nothing or `(head, 1)`, `f` any `forbid`:
 //!
 //! ```text
-//!           lock       queue
-//! take      0 -> c,1                                 acquire; then by what the queue is:
-//!                      -,-,0,0                       no queue: done
-//!                      t,h,0,0                       a bypass: count it; the BYPASS_MAXth: turn on
-//!                      t,h,n,f                       one of them on: give it back (unlock)
-//! queue                t,h,n,f -> me,h,n,f           release; then link behind t, or be the head
-//! head      0 -> 1,1                                 acquire; then bypasses = 0, and
-//!                      me,h,n,f -> -,-,0,0           last of the queue, or
-//!                      t,h,n,f -> t,-,0,0            promote the successor
-//! forbid               t,h,n,f -> t,h,n,1            by the head
-//! halt                 t,h,n,f -> t,(me,1),n,0       by the head, release; heavy fence; then halt unless lock = 0
-//!                      t,-,n,f -> t,(next,1),n,f     by the holder for a head that was halted before it
-//! unlock    c,1 -> 0                                 release; light fence; then, if h:
-//!                      t,h,n,f -> t,-,n,f            acquire; by one of those who saw it; then kick the head of h;
-//!                                                    yield point if c
-//! fair                 t,h,n,f -> t,h,1,f            by the holder; then unlock
+//!           lock                         queue
+//! take      n,0,0,0,0 -> n,0,0,c,1                            acquire; n = 0 on the fast path
+//! queue                                  t,h,f -> me,h,f      release; then link behind t, or be the head
+//! head      *,*,0,0,0 -> 0,0,1,1,1                            acquire; then
+//!                                        me,h,f -> -,-,0      last of the queue, or
+//!                                        t,h,f -> t,-,0       promote the successor
+//! forbid                                 t,h,f -> t,h,1       by the head
+//! halt                                   t,h,f -> t,(me,1),0  by the head, release; heavy fence; then halt if lock is held
+//!                                        t,-,f -> t,(next,1),f  by the holder for a head that was halted before it
+//! unlock    n,0,o,c,1 -> 0,0,0,0,0       -,-,0                release; no queue
+//!                     -> m,0,0,0,0       t,h,0                release; m = 0 if o, else n + 1, if that is less than BYPASS_MAX
+//!                     -> 0,1,0,0,0       t,h,f                release; m is as much, or f, or let go fairly
+//!                                        t,h,f -> t,-,f       after a light fence, if h: acquire; then kick the head of h
+//!                                                             (one of those who saw it); yield point if c
 //! ```
+//!
+//! What the unlock finds in the queue before its release may be old: then another one goes before the head, and its release
+//! sees it. What it finds behind the fence is what no head sleeps without.
 //!
 //! The state of a node: `WAITING`, `HALTED` (asleep behind others), `HEAD`, `HEAD_HALTED`.
 //!
@@ -73,8 +75,7 @@
 //!
 //! # Bounds
 //!
-//! While a CPU is the head, at most `BYPASS_MAX` others take the lock before it (and others who did not know of it may have it
-//! for the few steps in which they look at the queue and give it back). The one that is k-th in the queue is
+//! While a CPU is the head, at most `BYPASS_MAX` others take the lock before it. The one that is k-th in the queue is
 //! bypassed by later ones at most `k BYPASS_MAX` times. How long a thief tries before it queues is bounded by budgets, not by
 //! acquisitions.
 
@@ -88,12 +89,16 @@ use core::marker::PhantomData;
 const LOCKED: u64 = 1;
 /// Of `lock`: the holder, which had to wait, passes a yield point when it lets go.
 const PASSES: u64 = 1 << 1;
+/// Of `lock`: the holder was the head of the queue.
+const OWN: u64 = 1 << 2;
+/// Of `lock`: free, but for nobody but the head. There is one until it has had the lock.
+const CLOSED: u64 = 1 << 3;
+/// Of `lock`: one acquisition past the head.
+const BYPASS_ONE: u64 = 1 << 4;
 /// Of `queue`: its head, whose number is there, is halted.
 const HALTED: u64 = 1;
-/// Of `queue`: nobody steals as long as its head is awake.
+/// Of `queue`: its head is awake and wants nobody to go before it.
 const FORBID: u64 = 1 << 1;
-/// Of `queue`: nobody steals before its head has had the lock.
-const TURN: u64 = 1 << 2;
 const HEAD_SHIFT: u32 = 8;
 const HEAD_MASK: u64 = 0xff_ffff << HEAD_SHIFT;
 const TAIL_SHIFT: u32 = 40;
@@ -158,7 +163,6 @@ impl<P: Platform> QueueNode<P> for Node<P> {
 pub struct Adaptive<P: Platform, N = Arc<Pool<P, Node<P>>>, T = Standard> {
     lock: P::Word,
     queue: P::Word,
-    bypasses: P::Word,
     nodes: N,
     tuning: PhantomData<fn() -> T>,
 }
@@ -183,36 +187,18 @@ fn with_halted(queue: u64, id: NodeId) -> u64 {
 impl<P: Platform, N: Nodes<P, Node<P>>, T: Tuning> Adaptive<P, N, T> {
     /// May one who is not the head take the lock?
     #[inline]
-    fn open([lock, queue]: [u64; 2]) -> bool {
-        lock == 0 && queue & (FORBID | TURN) == 0
+    fn open(lock: u64) -> bool {
+        lock & (LOCKED | CLOSED) == 0
     }
 
-    /// Take the lock for one who is not the head. False: it was taken, or it is the head's turn.
+    /// What the lock's holder leaves for the next.
     #[inline]
-    fn take(&self, p: &P, held: u64) -> bool {
-        p.compare_exchange(&self.lock, 0, held, Ordering::Acquire, Ordering::Relaxed).is_ok()
-            && (self.look(p) == 0 || self.bypass(p))
-    }
-
-    /// The lock is ours, and there is a queue: count that, or give the lock back.
-    #[inline(never)]
-    fn bypass(&self, p: &P) -> bool {
-        let queue = self.look(p);
-        if queue & (FORBID | TURN) != 0 {
-            self.unlock(p);
-            return false;
+    fn free(held: u64, queue: u64) -> u64 {
+        if queue & TAIL_MASK == 0 {
+            return 0;
         }
-        if queue & TAIL_MASK != 0 {
-            // The holder's word, and the tail stays for as long as it holds.
-            let bypasses = p.load(&self.bypasses, Ordering::Relaxed) + 1;
-            p.store(&self.bypasses, bypasses, Ordering::Relaxed);
-            if bypasses >= T::BYPASS_MAX.into() {
-                // Relaxed: whoever takes the lock after this CPU let it go sees it.
-                p.fetch_or(&self.queue, TURN, Ordering::Relaxed);
-            }
-            p.lock_event(LockEvent::PvLockStealing, 1);
-        }
-        true
+        let bypasses = if held & OWN != 0 { 0 } else { held / BYPASS_ONE + 1 };
+        if queue & FORBID != 0 || bypasses >= T::BYPASS_MAX.into() { CLOSED } else { bypasses * BYPASS_ONE }
     }
 
     #[cold]
@@ -225,11 +211,12 @@ impl<P: Platform, N: Nodes<P, Node<P>>, T: Tuning> Adaptive<P, N, T> {
 
     /// Phase 2; true: the lock is ours.
     fn steal(&self, p: &P) -> bool {
-        let (mut budget, mut lost) = (T::SPIN_NS, 0);
+        let (mut budget, mut lost, mut yields) = (T::SPIN_NS, 0, T::YIELDS);
         let held = if p.yield_due() { LOCKED | PASSES } else { LOCKED };
-        for round in 0..=T::YIELDS {
-            while p.wait_until([&self.lock, &self.queue], Some(budget), Self::open).is_some() {
-                if self.take(p, held) {
+        loop {
+            while let Some([lock]) = p.wait_until([&self.lock], Some(budget), |[lock]| Self::open(lock)) {
+                let taken = lock | held;
+                if p.compare_exchange(&self.lock, lock, taken, Ordering::Acquire, Ordering::Relaxed).is_ok() {
                     return true;
                 }
                 lost += 1;
@@ -237,20 +224,20 @@ impl<P: Platform, N: Nodes<P, Node<P>>, T: Tuning> Adaptive<P, N, T> {
                     return false;
                 }
             }
-            if round < T::YIELDS {
-                p.relinquish();
-                budget = T::RESPIN_NS;
+            if yields == 0 || !p.relinquish() {
+                return false;
             }
+            yields -= 1;
+            budget = T::RESPIN_NS;
         }
-        false
     }
 
     /// Phases 3 and 4.
     fn queue(&self, p: &P) {
         let Some(id) = self.nodes.claim(p) else {
             // Nested too deep: outside the queue, as one who tries.
-            while !self.take(p, LOCKED) {
-                p.wait_until([&self.lock, &self.queue], None, Self::open);
+            while !self.try_lock(p) {
+                p.wait_until([&self.lock], None, |[lock]| Self::open(lock));
             }
             return;
         };
@@ -300,10 +287,10 @@ impl<P: Platform, N: Nodes<P, Node<P>>, T: Tuning> Adaptive<P, N, T> {
     fn lock_as_head(&self, p: &P, node: &Node<P>, id: NodeId) {
         let mut forbids = false;
         loop {
-            let free = p.wait_until([&self.lock], Some(T::QUEUE_SPIN_NS), |[lock]| lock == 0);
-            if free.is_some() {
-                let held = LOCKED | PASSES;
-                if p.compare_exchange(&self.lock, 0, held, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+            let free = p.wait_until([&self.lock], Some(T::QUEUE_SPIN_NS), |[lock]| lock & LOCKED == 0);
+            if let Some([lock]) = free {
+                let held = LOCKED | PASSES | OWN;
+                if p.compare_exchange(&self.lock, lock, held, Ordering::Acquire, Ordering::Relaxed).is_ok() {
                     return self.leave(p, node, id);
                 }
                 continue;
@@ -326,7 +313,7 @@ impl<P: Platform, N: Nodes<P, Node<P>>, T: Tuning> Adaptive<P, N, T> {
         self.change(p, Ordering::Release, |queue| with_halted(queue & !FORBID, id));
         // Whose release is not seen below sees the word in the queue.
         p.heavy_fence();
-        if p.load(&self.lock, Ordering::Relaxed) != 0 {
+        if p.load(&self.lock, Ordering::Relaxed) & LOCKED != 0 {
             p.lock_event(LockEvent::PvWaitHead, 1);
             p.halt(&node.state, state::HEAD_HALTED);
         }
@@ -334,7 +321,6 @@ impl<P: Platform, N: Nodes<P, Node<P>>, T: Tuning> Adaptive<P, N, T> {
 
     /// The holder, head until now, leaves the queue; its successor is the head.
     fn leave(&self, p: &P, node: &Node<P>, id: NodeId) {
-        p.store(&self.bypasses, 0, Ordering::Relaxed);
         let last = |queue| tail(queue) == Some(id);
         // Relaxed: the successor links itself, and is told by its node.
         let before = self.change(p, Ordering::Relaxed, |queue| if last(queue) { 0 } else { queue & TAIL_MASK });
@@ -357,7 +343,7 @@ impl<P: Platform, N: Nodes<P, Node<P>>, T: Tuning> Adaptive<P, N, T> {
         }
     }
 
-    /// The queue's word. Relaxed: an exchange confirms it, or the lock's word orders it.
+    /// The queue's word. Relaxed: an exchange confirms it, or it may be old.
     #[inline]
     fn look(&self, p: &P) -> u64 {
         p.load(&self.queue, Ordering::Relaxed)
@@ -375,7 +361,19 @@ impl<P: Platform, N: Nodes<P, Node<P>>, T: Tuning> Adaptive<P, N, T> {
         }
     }
 
-    /// What follows a release, of the lock's word `held`, that found `queue`.
+    /// Let go of the lock, held as `held`, for whom `free` says.
+    ///
+    /// It looks at the queue again after others may have the lock: nobody may free it before this returns. (A reference says so.)
+    #[inline]
+    fn let_go(&self, p: &P, held: u64, free: u64) {
+        p.store(&self.lock, free, Ordering::Release);
+        p.light_fence();
+        let queue = self.look(p);
+        if queue & HALTED | held & PASSES != 0 {
+            self.released(p, held, queue);
+        }
+    }
+
     #[cold]
     fn released(&self, p: &P, held: u64, queue: u64) {
         if queue & HALTED != 0 {
@@ -401,11 +399,8 @@ impl<P: Platform, N: Nodes<P, Node<P>>, T: Tuning> Adaptive<P, N, T> {
 
     /// Release the lock; if there is a queue, its head is next, whoever else asks.
     pub fn unlock_fair(&self, p: &P) {
-        if self.look(p) & TAIL_MASK != 0 {
-            // Relaxed: whoever takes the lock after this CPU let it go sees it.
-            p.fetch_or(&self.queue, TURN, Ordering::Relaxed);
-        }
-        self.unlock(p);
+        let held = p.load(&self.lock, Ordering::Relaxed);
+        self.let_go(p, held, if self.look(p) & TAIL_MASK == 0 { 0 } else { CLOSED });
     }
 }
 
@@ -414,7 +409,7 @@ impl<P: Platform, N: Nodes<P, Node<P>>, T: Tuning> RawLock<P> for Adaptive<P, N,
 
     #[inline]
     fn lock_with(&self, p: &P, waits: impl FnOnce()) -> bool {
-        let free = self.take(p, LOCKED);
+        let free = p.compare_exchange(&self.lock, 0, LOCKED, Ordering::Acquire, Ordering::Relaxed).is_ok();
         if !free {
             waits();
             self.contended(p);
@@ -424,19 +419,20 @@ impl<P: Platform, N: Nodes<P, Node<P>>, T: Tuning> RawLock<P> for Adaptive<P, N,
 
     #[inline]
     fn try_lock(&self, p: &P) -> bool {
-        p.load(&self.lock, Ordering::Relaxed) == 0 && self.take(p, LOCKED)
+        let lock = p.load(&self.lock, Ordering::Relaxed);
+        Self::open(lock)
+            && p.compare_exchange(&self.lock, lock, lock | LOCKED, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// It looks at the lock again after others may have it: nobody may free the lock before it returns. (A reference says so.)
     #[inline]
     fn unlock(&self, p: &P) {
+        // The holder's own word: nobody else changes it.
         let held = p.load(&self.lock, Ordering::Relaxed);
-        p.store(&self.lock, 0, Ordering::Release);
-        p.light_fence();
         let queue = self.look(p);
-        if queue & HALTED | held & PASSES != 0 {
-            self.released(p, held, queue);
+        if queue & TAIL_MASK != 0 && held & OWN == 0 {
+            p.lock_event(LockEvent::PvLockStealing, 1);
         }
+        self.let_go(p, held, Self::free(held, queue));
     }
 }
 
@@ -448,8 +444,7 @@ impl<P: Platform, T: Tuning> MakeLock<P> for Adaptive<P, Arc<Pool<P, Node<P>>>, 
     }
 
     fn on_line(p: &P, line: Line, pool: &Arc<Self::Pool>) -> Self {
-        let [lock, queue, bypasses] = [(); 3].map(|()| p.word(line, 0));
-        Adaptive { lock, queue, bypasses, nodes: Arc::clone(pool), tuning: PhantomData }
+        Adaptive { lock: p.word(line, 0), queue: p.word(line, 0), nodes: Arc::clone(pool), tuning: PhantomData }
     }
 }
 
@@ -472,8 +467,7 @@ mod native {
     impl<T: Tuning> Adaptive<Threads, Global, T> {
         /// A free lock of threads.
         pub const fn new() -> Self {
-            let [lock, queue, bypasses] = [const { AtomicU64::new(0) }; 3];
-            Adaptive { lock, queue, bypasses, nodes: Global, tuning: PhantomData }
+            Adaptive { lock: AtomicU64::new(0), queue: AtomicU64::new(0), nodes: Global, tuning: PhantomData }
         }
     }
 

@@ -41,9 +41,12 @@
 //! and `queued` where each thread has a CPU to itself: pinned threads, thread-per-core servers, kernels, measurements. "Spin"
 //! above is for OS threads: spin for long, then yield the CPU again and again. Only where the table says so they sleep.
 //!
-//! A mutex is 24 bytes and what it guards; 8 with `ticket`, `queued` and `unfair_byte`, 16 with `unfair_queued`, 24 with `pv_ticket`, 40 with `pv_queued` and `hybrid`. A
+//! A mutex is 16 bytes and what it guards; 8 with `ticket`, `queued` and `unfair_byte`, 16 with `unfair_queued`, 24 with `pv_ticket`, 40 with `pv_queued` and `hybrid`. A
 //! lock with a queue has nodes: 640 bytes for each thread of the process, for all locks of a module together, allocated for
 //! 64 threads when one of them first waits in a queue, and never freed.
+//!
+//! Where it can, `adaptive` makes its release cheap by making the rare sleeper pay (`membarrier` on Linux 4.14 and later). For that
+//! the process registers itself with the kernel, in one system call, when it first unlocks such a mutex.
 //!
 //! How they compare with one another and with `std` and `parking_lot` is measured by the project's benchmark
 //! (`contend-bench`), which prints numbers for the machine that it runs on. Before you choose for speed, measure your program.

@@ -460,7 +460,7 @@ fn sizes() {
     use std::mem::size_of;
     let small = [size_of::<queued::RawMutex>(), size_of::<ticket::RawMutex>(), size_of::<unfair_byte::RawMutex>()];
     assert_eq!(small, [8; 3]);
-    assert_eq!(size_of::<adaptive::RawMutex>(), 24);
+    assert_eq!(size_of::<adaptive::RawMutex>(), 16);
     let others = [size_of::<pv_queued::RawMutex>(), size_of::<hybrid::RawMutex>()];
     assert_eq!(others, [40; 2]);
     assert_eq!((size_of::<pv_ticket::RawMutex>(), size_of::<unfair_queued::RawMutex>()), (24, 16));

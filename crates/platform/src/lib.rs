@@ -224,10 +224,12 @@ pub trait Platform {
     fn yield_due(&self) -> bool {
         true
     }
-    /// The caller waits, and spinning has been in vain: let others run (`sched_yield`, a hypervisor's yield). Returns
-    /// soon; where nobody else would run, nothing happens.
+    /// The caller waits, and spinning has been in vain: let others run (`sched_yield`, a hypervisor's yield). Where nobody
+    /// else would run, nothing happens. False: it has not been done, since it would cost more than it helps; wait in another way.
     #[inline]
-    fn relinquish(&self) {}
+    fn relinquish(&self) -> bool {
+        true
+    }
     /// Something that a lock statistic counts happened, `n` times (for latencies: took `n` ns). Costs nothing where
     /// nobody counts.
     #[inline]

@@ -117,6 +117,13 @@ impl Slice {
         passages.is_multiple_of(PASSAGES_PER_LOOK)
     }
 
+    /// Is it for this thread to end its slices? Then one that waits may as well end this one; where the operating system does,
+    /// a yield gives a part of the thread's share away to whoever else wants the CPU.
+    #[inline]
+    pub fn is_ours(&self) -> bool {
+        self.length.get() != NEVER
+    }
+
     /// A slice begins, on one of `cpus`. The clock says `now`; the thread has `used` so much CPU time so far.
     pub fn begin(&self, rounds: &Rounds, cpus: u64, now: Time, used: Nanos) {
         let (number, length) = rounds.begin(self.number.get(), cpus);
@@ -188,6 +195,19 @@ mod tests {
             let aim = ROUND_NS * cpus;
             assert!(round > aim * 9 / 10 && round < aim * 14 / 10, "{threads} threads, {cpus} CPUs: {round} ns");
         }
+    }
+
+    #[test]
+    fn slices_are_ours_where_threads_are_many() {
+        let ours = |threads, cpus| {
+            let (rounds, slice) = (Rounds::new(), Slice::new());
+            for _ in 0..threads {
+                Slice::new().begin(&rounds, cpus, 0, 0);
+            }
+            slice.begin(&rounds, cpus, 0, 0);
+            slice.is_ours()
+        };
+        assert!(!Slice::new().is_ours() && !ours(3, 2) && ours(7, 2) && ours(63, 2));
     }
 
     #[test]

@@ -494,9 +494,13 @@ impl Platform for Thread {
     fn yield_due(&self) -> bool {
         self.slice.passes()
     }
-    /// sched_yield.
-    fn relinquish(&self) {
-        self.sched_yield();
+    /// sched_yield, as natively.
+    fn relinquish(&self) -> bool {
+        let yields = self.slice.is_ours();
+        if yields {
+            self.sched_yield();
+        }
+        yields
     }
     /// Without cost: whoever counts is an observer.
     #[inline]

@@ -58,8 +58,13 @@ impl Platform for Threads {
             }
         });
     }
-    fn relinquish(&self) {
-        std::thread::yield_now();
+    fn relinquish(&self) -> bool {
+        // A thread that is being torn down sleeps.
+        let yields = SLICE.try_with(|Mine(slice)| slice.is_ours()).unwrap_or(false);
+        if yields {
+            std::thread::yield_now();
+        }
+        yields
     }
     // Without the feature these are the trait's own, which do nothing.
     #[cfg(feature = "lock-stats")]
