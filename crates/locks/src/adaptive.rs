@@ -429,6 +429,7 @@ impl<P: Platform, N: Nodes<P, Node<P>>, T: Tuning> RawLock<P> for Adaptive<P, N,
         // The holder's own word: nobody else changes it.
         let held = p.load(&self.lock, Ordering::Relaxed);
         let queue = self.look(p);
+        // Past a queue, or while one began.
         if queue & TAIL_MASK != 0 && held & OWN == 0 {
             p.lock_event(LockEvent::PvLockStealing, 1);
         }
