@@ -32,6 +32,8 @@
 //!
 //! **Threads** park on their own word too, a futex: a wake-up is for one thread, not for all of a lock. The words are in a
 //! table of the process that grows (`native::Parked`). A thread without a number spins.
+//!
+//! **Panics** if waiters of more than 2^32 - 1 different locks of one world (threads: one process) have halted: locks are numbered then.
 
 use crate::pv::PvTunables;
 use crate::{MakeLock, RawLock};
