@@ -10,11 +10,9 @@ impl Engine {
     pub fn send_ipi(&self, target: CpuId, ipi: Ipi) {
         self.owe(self.costs.ipi_send);
         self.settle();
-        let me = self.current.get();
         let c = self.cpu(target);
         let slot = &c.ipi_at[ipi as usize];
-        let remote = self.topology().distance(me, target) > 3;
-        let at = self.now() + if remote { self.costs.ipi_deliver_remote } else { self.costs.ipi_deliver };
+        let at = self.now() + self.ipi_flight(target);
         if slot.get() <= at {
             return;
         }
@@ -25,9 +23,13 @@ impl Engine {
 
     /// How long it takes until `target` has served an IPI that has just been sent, in ns, if nothing keeps it.
     pub fn ipi_answer(&self, target: CpuId) -> Nanos {
+        self.ipi_flight(target) + self.costs.irq_enter + self.costs.irq_leave
+    }
+
+    /// How long an IPI to `target` is on its way, in ns.
+    fn ipi_flight(&self, target: CpuId) -> Nanos {
         let remote = self.topology().distance(self.current.get(), target) > 3;
-        let deliver = if remote { self.costs.ipi_deliver_remote } else { self.costs.ipi_deliver };
-        deliver + self.costs.irq_enter + self.costs.irq_leave
+        if remote { self.costs.ipi_deliver_remote } else { self.costs.ipi_deliver }
     }
 
     /// An interrupt source of `cpu` comes due at `at`.
