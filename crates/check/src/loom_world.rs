@@ -14,7 +14,7 @@
 //!   Each CPU has [`LoomRun::coins`] such words, which the main thread sets after starting the CPUs; a coin that shows
 //!   the new value lets the budget expire. When a CPU has used up its coins, budgets expire no more, so the number of
 //!   expiries explored is bounded by the number of coins. Models without budgets set it to 0 and pay nothing.
-//! * **Whether another CPU runs (`preempted`) is a branch too**, of the same coins: it says yes on one, and no when they are
+//! * **Whether another CPU runs (`preempted`), and whether this one is about to stop (`yield_near`), are branches too**, of the same coins: yes on one, and no when they are
 //!   used up. The answer is right or wrong; the contract calls it a hint.
 //! * `halt` compares and registers in one step and parks; `kick` unparks the registered. When all CPUs are halted loom
 //!   reports a deadlock: a lost wake-up. As in the kernel call behind it, halting and kicking order memory: what
@@ -198,6 +198,9 @@ impl Platform for Loom {
         }
     }
     fn preempted(&self, _cpu: CpuId) -> bool {
+        self.has_coin() && self.coin()
+    }
+    fn yield_near(&self) -> bool {
         self.has_coin() && self.coin()
     }
     fn kick(&self, w: &LoomWord, _target: CpuId) {

@@ -299,6 +299,9 @@ impl<P: CheckedPlatform + 'static> Platform for Mutated<P> {
     fn yield_due(&self) -> bool {
         self.inner.yield_due()
     }
+    fn yield_near(&self) -> bool {
+        self.inner.yield_near()
+    }
     fn relinquish(&self) -> bool {
         self.inner.relinquish()
     }

@@ -280,6 +280,9 @@ impl<P: Platform> Platform for Observed<P> {
     fn yield_due(&self) -> bool {
         self.inner.yield_due()
     }
+    fn yield_near(&self) -> bool {
+        self.inner.yield_near()
+    }
     fn relinquish(&self) -> bool {
         self.inner.relinquish()
     }

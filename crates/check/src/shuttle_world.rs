@@ -4,7 +4,7 @@
 //! * An access to a cell takes time: there is a scheduling point inside it, and another access to the same cell that
 //!   falls in between is reported.
 //! * `wait_until` loads and yields; the expiry of a budget is a coin of shuttle's random source, so a schedule replays
-//!   with its coins. So is the answer whether another CPU runs (`preempted`).
+//!   with its coins. So are the answers whether another CPU runs (`preempted`) and whether this one is about to stop (`yield_near`).
 //! * `halt` compares, registers and parks; when every CPU is parked, shuttle reports a deadlock.
 //! * Seeds are fixed: a run explores the same executions every time. A failure names the execution's number.
 
@@ -125,6 +125,9 @@ impl Platform for Shuttle {
         }
     }
     fn preempted(&self, _cpu: CpuId) -> bool {
+        shuttle::rand::thread_rng().gen_ratio(1, EXPIRES_ONE_IN)
+    }
+    fn yield_near(&self) -> bool {
         shuttle::rand::thread_rng().gen_ratio(1, EXPIRES_ONE_IN)
     }
     fn kick(&self, w: &ShuttleWord, _target: CpuId) {

@@ -4,8 +4,8 @@
 //! queued lock); a halted head that may halt again any number of times, where that lock's can only once; kicks after the release
 //! only, by the unlocker (the 2015 series); a bound on stealing that the head can bring forward (powerpc's
 //! must-queue bit); a spinning time that is cut short behind a waiter which does not run (wait-early). New is what follows
-//! a contended critical section: [`Platform::yield_point`]. A thread that gives its CPU up where it holds nothing does not
-//! lose it where it holds the lock.
+//! a contended critical section: [`Platform::yield_point`]. A thread that gives its CPU up where it holds nothing, or waits there
+//! until the moment is over at which it may lose it, does not lose it where it holds the lock.
 //!
 //! # Phases
 //!
@@ -34,25 +34,25 @@
 //! * `lock` is `(bypasses, closed, own, contended, locked)`: changed by who takes it and by who holds it, nobody else. `bypasses`
 //!   counts acquisitions past the present head, as of the last release. `closed`: the lock is free, and only the head may take it. `own`: the holder was
 //!   the head. `contended`: the holder had to wait, and passes a yield point when it lets go (not always:
-//!   [`Platform::yield_due`]).
+//!   [`Platform::yield_due`]); left in the free word ([`Platform::yield_near`]), it makes the next holder pass one, however it came.
 //! * `queue` is `(tail, head, halted, forbid)`. `head` is the number of the head's node while `halted` says that it is
 //!   halted; `forbid`: the head is awake and wants to be next.
 //!
-//! With `n` any number of bypasses, `t` any tail, `h` either nothing or `(head, 1)`, `f` any `forbid`:
+//! With `n` any number of bypasses, `t` any tail, `h` either nothing or `(head, 1)`, `f` any `forbid`, `a` any `contended` of a free word:
 //!
 //! ```text
 //!           lock                         queue
-//! take      n,0,0,0,0 -> n,0,0,c,1                            acquire; n = 0 on the fast path
+//! take      n,0,0,a,0 -> n,0,0,c,1                            acquire; n = a = 0 on the fast path; c if a
 //! queue                                  t,h,f -> me,h,f      release; then link behind t, or be the head
-//! head      *,*,0,0,0 -> 0,0,1,1,1                            acquire; then
+//! head      *,*,0,a,0 -> 0,0,1,1,1                            acquire; then
 //!                                        me,h,f -> -,-,0      last of the queue, or
 //!                                        t,h,f -> t,-,0       promote the successor
 //! forbid                                 t,h,f -> t,h,1       by the head
 //! halt                                   t,h,f -> t,(me,1),0  by the head, release; heavy fence; then halt if lock is held
 //!                                        t,-,f -> t,(next,1),f  by the holder for a head that was halted before it
-//! unlock    n,0,o,c,1 -> 0,0,0,0,0       -,-,0                release; no queue
-//!                     -> m,0,0,0,0       t,h,0                release; m = 0 if o, else n + 1, if that is less than BYPASS_MAX
-//!                     -> 0,1,0,0,0       t,h,f                release; m is as much, or f, or let go fairly
+//! unlock    n,0,o,c,1 -> 0,0,0,a,0       -,-,0                release; no queue; a only if c
+//!                     -> m,0,0,a,0       t,h,0                release; m = 0 if o, else n + 1, if that is less than BYPASS_MAX
+//!                     -> 0,1,0,a,0       t,h,f                release; m is as much, or f, or let go fairly
 //!                                        t,h,f -> t,-,f       after a light fence, if h: acquire; then kick the head of h
 //!                                                             (one of those who saw it); yield point if c
 //! ```
@@ -87,7 +87,7 @@ use core::marker::PhantomData;
 
 /// Of `lock`: held.
 const LOCKED: u64 = 1;
-/// Of `lock`: the holder, which had to wait, passes a yield point when it lets go.
+/// Of `lock`: the holder, which had to wait, passes a yield point when it lets go. Of a free one: so does the next.
 const PASSES: u64 = 1 << 1;
 /// Of `lock`: the holder was the head of the queue.
 const OWN: u64 = 1 << 2;
@@ -433,7 +433,8 @@ impl<P: Platform, N: Nodes<P, Node<P>>, T: Tuning> RawLock<P> for Adaptive<P, N,
         if queue & TAIL_MASK != 0 && held & OWN == 0 {
             p.lock_event(LockEvent::PvLockStealing, 1);
         }
-        self.let_go(p, held, Self::free(held, queue));
+        let asks = if held & PASSES != 0 && p.yield_near() { PASSES } else { 0 };
+        self.let_go(p, held, Self::free(held, queue) | asks);
     }
 }
 

@@ -29,6 +29,7 @@ pub mod lock_event;
 pub mod native;
 mod note;
 pub mod slices;
+pub mod ticks;
 
 use core::fmt;
 pub use core::sync::atomic::Ordering;
@@ -215,7 +216,7 @@ pub trait Platform {
         false
     }
     /// The caller holds no lock and nobody waits for it: if it must lose its CPU soon, now is a good moment. A world in
-    /// which CPUs can be taken away may give this one up here; elsewhere nothing happens.
+    /// which CPUs can be taken away may give this one up here, or wait until the moment is over at which it may be taken; elsewhere nothing happens.
     #[inline]
     fn yield_point(&self) {}
     /// The caller waits for a lock: should it pass a [`Platform::yield_point`] when it lets go? Asked once a wait; a world that
@@ -223,6 +224,12 @@ pub trait Platform {
     #[inline]
     fn yield_due(&self) -> bool {
         true
+    }
+    /// The caller holds the lock and passes a yield point when it lets go: will it wait there, since its CPU may be taken away in a moment?
+    /// Then whoever takes the lock next should pass one, too.
+    #[inline]
+    fn yield_near(&self) -> bool {
+        false
     }
     /// The caller waits, and spinning has been in vain: let others run (`sched_yield`, a hypervisor's yield). Where nobody
     /// else would run, nothing happens. False: it has not been done, since it would cost more than it helps; wait in another way.

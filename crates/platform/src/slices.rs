@@ -11,6 +11,10 @@
 //! that do not pass here (other programs, tasks that only compute) are not counted: a shorter slice of ours would not bring
 //! the round to an end sooner.
 //!
+//! Where threads are few their slices are left to the operating system, and with no other program on the CPUs a preempted
+//! holder gets its CPU back as soon as the others wait. Beside others it does not. So a thread that gets clearly less than its part of the CPUs
+//! and is preempted is crowded, and lets ticks pass before it takes the lock again ([`crate::ticks`]).
+//!
 //! This is the arithmetic: clocks and yielding are the world's (`native` has those of the operating system).
 
 use crate::{NEVER, Nanos, Time};
@@ -31,6 +35,13 @@ const PASSAGES_PER_LOOK: u32 = 4;
 const GAP_NS: Nanos = 40_000;
 /// It was if this much more time has gone by than it has used. Interrupts take less.
 const AWAY_NS: Nanos = 20_000;
+/// How long a thread counts what it gets of the CPUs: a dozen slices of the operating system.
+const WINDOW_NS: Nanos = 100_000_000;
+/// It is crowded if it gets less than this many percent of its part. (Four threads beside two others on two CPUs get 67; one slice more or
+/// less in a window is 8.)
+const CROWDED_PERCENT: u64 = 80;
+/// And if it is preempted at least this often. One that sleeps by itself gets little, too.
+const CROWDED_PREEMPTED_NS: Nanos = 25_000_000;
 
 /// What the threads of a process know of one another.
 #[derive(Debug, Default)]
@@ -75,6 +86,18 @@ impl Rounds {
     }
 }
 
+/// What a thread can ask of its world.
+pub trait Clocks {
+    /// CPUs that the threads may use.
+    fn cpus(&self) -> u64;
+    /// The time.
+    fn now(&self) -> Time;
+    /// CPU time that the thread has used so far, in ns; where it is not known, 0 makes every gap an absence.
+    fn used(&self) -> Nanos;
+    /// Times that it was preempted so far (involuntary context switches); 0 where it is not known.
+    fn preempted(&self) -> u64;
+}
+
 /// The present slice of one thread.
 #[derive(Debug)]
 pub struct Slice {
@@ -88,6 +111,12 @@ pub struct Slice {
     length: Cell<Nanos>,
     /// Its number; 0: the thread's first is to come.
     number: Cell<u64>,
+    /// When the thread began to count, what it had used by then, and how often it had been preempted.
+    window: Cell<(Time, Nanos, u64)>,
+    /// What came of the last count, if it was not long ago.
+    crowded: Cell<bool>,
+    /// What [`Slice::waits`] said.
+    waits: Cell<bool>,
 }
 
 impl Default for Slice {
@@ -106,6 +135,9 @@ impl Slice {
             used: Cell::new(0),
             length: Cell::new(NEVER),
             number: Cell::new(0),
+            window: Cell::new((0, 0, 0)),
+            crowded: Cell::new(false),
+            waits: Cell::new(false),
         }
     }
 
@@ -124,14 +156,51 @@ impl Slice {
         self.length.get() != NEVER
     }
 
-    /// A slice begins, on one of `cpus`. The clock says `now`; the thread has `used` so much CPU time so far.
-    pub fn begin(&self, rounds: &Rounds, cpus: u64, now: Time, used: Nanos) {
+    /// The thread is about to let go of a lock, and then passes here: will it wait, since others take the CPUs away from it and its like,
+    /// and the next tick, at which that happens, is near?
+    #[inline]
+    pub fn waits(&self, tick_is_near: impl FnOnce() -> bool) -> bool {
+        let waits = self.crowded.get() && !self.is_ours() && tick_is_near();
+        self.waits.set(waits);
+        waits
+    }
+
+    /// The thread has let go: is it to wait, as [`Slice::waits`] said?
+    #[inline]
+    pub fn has_to_wait(&self) -> bool {
+        self.waits.replace(false)
+    }
+
+    /// A slice begins.
+    pub fn begin(&self, rounds: &Rounds, clocks: &impl Clocks) {
+        self.begin_at(rounds, clocks, clocks.now(), clocks.used());
+    }
+
+    fn begin_at(&self, rounds: &Rounds, clocks: &impl Clocks, now: Time, used: Nanos) {
+        let cpus = clocks.cpus();
         let (number, length) = rounds.begin(self.number.get(), cpus);
         self.number.set(number);
         self.length.set(length);
         self.began.set(now);
         self.used.set(used);
         self.seen.set(now);
+        if now.saturating_sub(self.window.get().0) >= WINDOW_NS {
+            self.count(rounds, clocks, now, used);
+        }
+    }
+
+    /// Once a window: what has the thread had of its part of the CPUs?
+    #[cold]
+    fn count(&self, rounds: &Rounds, clocks: &impl Clocks, now: Time, used: Nanos) {
+        let preempted = clocks.preempted();
+        let (since, used_before, preempted_before) = self.window.replace((now, used, preempted));
+        let elapsed = now - since;
+        let threads = rounds.threads.load(Ordering::Relaxed).max(1);
+        let part = elapsed * clocks.cpus().min(threads) / threads;
+        let little = used.saturating_sub(used_before) * 100 < part * CROWDED_PERCENT;
+        let often = preempted.saturating_sub(preempted_before) * CROWDED_PREEMPTED_NS >= elapsed;
+        // The first window began with the clock.
+        self.crowded.set(since > 0 && little && often);
     }
 
     /// Has the thread been off its CPU since its slice began?
@@ -139,24 +208,57 @@ impl Slice {
         now.saturating_sub(self.began.get()) > used.saturating_sub(self.used.get()) + AWAY_NS
     }
 
-    /// The clock says `now`: is the slice over? `used` tells the CPU time so far, if that is needed; where it is not known,
-    /// 0 makes every gap an absence. If it is: yield, then [`Slice::begin`].
+    /// Is the slice over? If it is: yield, then [`Slice::begin`].
     #[inline]
-    pub fn is_over(&self, rounds: &Rounds, cpus: impl Fn() -> u64, now: Time, used: impl Fn() -> Nanos) -> bool {
+    pub fn is_over(&self, rounds: &Rounds, clocks: &impl Clocks) -> bool {
+        let now = clocks.now();
         if now.saturating_sub(self.seen.get()) > GAP_NS {
-            let used = used();
+            let used = clocks.used();
             if self.number.get() == 0 || self.away(now, used) {
-                self.begin(rounds, cpus(), now, used);
+                self.begin_at(rounds, clocks, now, used);
             }
         }
         self.seen.set(now);
-        now.saturating_sub(self.began.get()) > self.length.get()
+        let age = now.saturating_sub(self.began.get());
+        if age > WINDOW_NS {
+            // Nobody has taken its CPU away for as long.
+            self.crowded.set(false);
+        }
+        age > self.length.get()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A thread of one of `cpus` at a moment.
+    struct At {
+        cpus: u64,
+        now: Time,
+        used: Nanos,
+        preempted: u64,
+    }
+
+    impl Clocks for At {
+        fn cpus(&self) -> u64 {
+            self.cpus
+        }
+        fn now(&self) -> Time {
+            self.now
+        }
+        fn used(&self) -> Nanos {
+            self.used
+        }
+        fn preempted(&self) -> u64 {
+            self.preempted
+        }
+    }
+
+    /// Never preempted.
+    fn at(cpus: u64, now: Time, used: Nanos) -> At {
+        At { cpus, now, used, preempted: 0 }
+    }
 
     /// `threads` on `cpus` in turn, passing every 10 µs; the operating system ends a slice after 4 ms. The length of the last
     /// slices, in ns.
@@ -171,8 +273,8 @@ mod tests {
             loop {
                 now += 10_000;
                 used[i] += 10_000;
-                if slices[i].is_over(&rounds, || cpus, now, || used[i]) {
-                    slices[i].begin(&rounds, cpus, now, used[i]);
+                if slices[i].is_over(&rounds, &at(cpus, now, used[i])) {
+                    slices[i].begin(&rounds, &at(cpus, now, used[i]));
                     break;
                 }
                 if now - began >= 4_000_000 {
@@ -202,9 +304,9 @@ mod tests {
         let ours = |threads, cpus| {
             let (rounds, slice) = (Rounds::new(), Slice::new());
             for _ in 0..threads {
-                Slice::new().begin(&rounds, cpus, 0, 0);
+                Slice::new().begin(&rounds, &at(cpus, 0, 0));
             }
-            slice.begin(&rounds, cpus, 0, 0);
+            slice.begin(&rounds, &at(cpus, 0, 0));
             slice.is_ours()
         };
         assert!(!Slice::new().is_ours() && !ours(3, 2) && ours(7, 2) && ours(63, 2));
@@ -219,12 +321,55 @@ mod tests {
     #[test]
     fn a_gap_without_work_is_an_absence_and_one_with_work_is_not() {
         let (rounds, slice) = (Rounds::new(), Slice::new());
-        let passes = |now, used| slice.is_over(&rounds, || 2, now, || used);
+        let passes = |now, used| slice.is_over(&rounds, &at(2, now, used));
         assert!(!passes(1_000_000, 0));
         let first = slice.number.get();
         assert!(!passes(1_200_000, 200_000), "it computed");
         assert_eq!(slice.number.get(), first);
         assert!(!passes(1_400_000, 210_000), "it was away");
         assert_eq!((slice.number.get(), slice.began.get()), (first + 1, 1_400_000));
+    }
+
+    /// Is a thread crowded that gets `percent` of a CPU for a second, in pieces of 4 ms of which all but `slept` in 100 end by
+    /// preemption, with `others` like it on two CPUs?
+    fn crowded(percent: u64, slept: u64, others: usize) -> bool {
+        let (rounds, slice) = (Rounds::new(), Slice::new());
+        for _ in 0..others {
+            Slice::new().begin(&rounds, &at(2, 0, 0));
+        }
+        let mut at = at(2, 1_000_000, 0);
+        for turn in 0..10 * percent / 4 {
+            slice.begin(&rounds, &at);
+            at.now += 400_000_000 / percent;
+            at.used += 4_000_000;
+            at.preempted += u64::from(turn % 100 >= slept);
+        }
+        slice.waits(|| true)
+    }
+
+    #[test]
+    fn who_gets_less_than_its_part_and_is_preempted_is_crowded() {
+        assert!(crowded(33, 0, 3), "four threads beside two hogs");
+        assert!(crowded(50, 0, 1), "two beside two");
+        assert!(!crowded(50, 0, 3), "four alone");
+        assert!(!crowded(98, 0, 1), "two alone");
+        assert!(!crowded(33, 100, 3), "four that sleep");
+    }
+
+    #[test]
+    fn who_is_not_preempted_any_more_is_not_crowded_for_long() {
+        let (rounds, slice) = (Rounds::new(), Slice::new());
+        let mut at = at(2, 1, 0);
+        for _ in 0..100 {
+            slice.begin(&rounds, &at);
+            (at.now, at.used, at.preempted) = (at.now + 8_000_000, at.used + 2_000_000, at.preempted + 1);
+        }
+        assert!(slice.waits(|| true) && slice.has_to_wait() && !slice.has_to_wait());
+        slice.begin(&rounds, &at);
+        for _ in 0..200 {
+            slice.is_over(&rounds, &at);
+            (at.now, at.used) = (at.now + 1_000_000, at.used + 1_000_000);
+        }
+        assert!(!slice.waits(|| true));
     }
 }

@@ -11,7 +11,7 @@ use crate::kvm::VcpuCall;
 use crate::lines::Touch;
 use crate::program::Op;
 use crate::world::{SimCell, SimWord};
-use contend_platform::slices::Slice;
+use contend_platform::slices::{Clocks, Slice};
 use contend_platform::{Account, CpuId, Line, LockEvent, NEVER, Nanos, Ordering, Platform, Time, Trap, Work};
 use corosensei::Yielder;
 use fixedbitset::FixedBitSet;
@@ -96,8 +96,8 @@ pub(crate) enum Call {
     Wait { word: *const SimWord, expected: u32 },
     /// FUTEX_WAKE of all waiters.
     Wake(Futex),
-    /// clock_gettime of the thread's CPU time.
-    CpuTime,
+    /// getrusage of the thread.
+    Usage,
     /// membarrier of the process's threads.
     Barrier,
     /// A vCPU has left guest mode for the host to serve it.
@@ -140,8 +140,8 @@ pub(crate) struct State {
     pub call: RefCell<Option<Call>>,
     /// What it spins on.
     pub spins: Cell<Option<Spin>>,
-    /// The answer to [`Call::CpuTime`].
-    pub cpu_time: Cell<Nanos>,
+    /// The answer to [`Call::Usage`]: CPU time, and how often it was preempted.
+    pub usage: Cell<(Nanos, u64)>,
     /// The line of the word it halted on last, and the value that the word held.
     pub halts: Cell<Option<(u32, u32)>>,
 }
@@ -186,7 +186,7 @@ impl Thread {
             in_kernel: Cell::new(false),
             call: RefCell::new(None),
             spins: Cell::new(None),
-            cpu_time: Cell::new(0),
+            usage: Cell::new((0, 0)),
             halts: Cell::new(None),
         };
         Thread { engine, state: Rc::new(state), number, yield_after: NEVER, slice: Slice::new(), vcpu: None }
@@ -242,8 +242,8 @@ impl Thread {
     }
     /// CPU time that the thread has had, in user mode and in the kernel, in ns: a system call.
     pub fn cpu_time(&self) -> Nanos {
-        self.enter_kernel(Call::CpuTime);
-        self.state.cpu_time.get()
+        self.enter_kernel(Call::Usage);
+        self.state.usage.get().0
     }
 
     /// What a fence takes, in ns.
@@ -298,11 +298,19 @@ impl Thread {
 
     /// The slice is looked at: yield if it is over.
     fn look_at_slice(&self) {
-        let (rounds, cpus) = (self.engine.rounds(), self.engine.topology().nr_cpus() as u64);
-        if self.slice.is_over(rounds, || cpus, self.now(), || self.cpu_time()) {
+        let rounds = self.engine.rounds();
+        if self.slice.is_over(rounds, self) {
             self.sched_yield();
-            self.slice.begin(rounds, cpus, self.now(), self.cpu_time());
+            self.slice.begin(rounds, self);
+        } else if self.slice.has_to_wait() {
+            self.engine.ticks().pass(self.engine.tick_period(), || self.tick_clocks());
         }
+    }
+
+    /// The stamp of the latest tick and the time, as the system's clocks would tell. (Here CPUs tick one after another, so each has its own.)
+    fn tick_clocks(&self) -> (Time, Time) {
+        self.charge(Work::ClockRead, 1);
+        (self.engine.latest_tick(), Platform::now(self))
     }
 
     #[inline]
@@ -388,6 +396,22 @@ impl Thread {
         self.state.spins.set(None);
         self.book_to(Account::User);
         found
+    }
+}
+
+impl Clocks for Thread {
+    fn cpus(&self) -> u64 {
+        self.engine.topology().nr_cpus() as u64
+    }
+    fn now(&self) -> Time {
+        Platform::now(self)
+    }
+    fn used(&self) -> Nanos {
+        self.cpu_time()
+    }
+    fn preempted(&self) -> u64 {
+        self.enter_kernel(Call::Usage);
+        self.state.usage.get().1
     }
 }
 
@@ -493,6 +517,12 @@ impl Platform for Thread {
     #[inline]
     fn yield_due(&self) -> bool {
         self.slice.passes()
+    }
+    fn yield_near(&self) -> bool {
+        self.slice.waits(|| {
+            let (stamp, now) = self.tick_clocks();
+            self.engine.ticks().near(stamp, now, self.engine.tick_period())
+        })
     }
     /// sched_yield, as natively.
     fn relinquish(&self) -> bool {

@@ -2,7 +2,7 @@
 
 use super::{asymmetric_fences, futex_wait, futex_wake, slot, spin_until};
 use crate::bare::atomic_words;
-use crate::slices::{Rounds, Slice};
+use crate::slices::{Clocks, Rounds, Slice};
 use crate::{CpuId, Line, Nanos, Ordering, Platform, Time};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, fence};
@@ -48,19 +48,25 @@ impl Platform for Threads {
     #[inline]
     fn yield_due(&self) -> bool {
         // A thread that is being torn down has nothing to lose.
-        SLICE.try_with(|Mine(slice)| slice.passes()).unwrap_or(false)
+        SLICE.try_with(|Member(slice)| slice.passes()).unwrap_or(false)
+    }
+    #[inline]
+    fn yield_near(&self) -> bool {
+        SLICE.try_with(|Member(slice)| slice.waits(tick::near)).unwrap_or(false)
     }
     fn yield_point(&self) {
-        let _ = SLICE.try_with(|Mine(slice)| {
-            if slice.is_over(&ROUNDS, cpus, self.now(), used) {
+        let _ = SLICE.try_with(|Member(slice)| {
+            if slice.is_over(&ROUNDS, &Mine) {
                 std::thread::yield_now();
-                slice.begin(&ROUNDS, cpus(), self.now(), used());
+                slice.begin(&ROUNDS, &Mine);
+            } else if slice.has_to_wait() {
+                tick::pass();
             }
         });
     }
     fn relinquish(&self) -> bool {
         // A thread that is being torn down sleeps.
-        let yields = SLICE.try_with(|Mine(slice)| slice.is_ours()).unwrap_or(false);
+        let yields = SLICE.try_with(|Member(slice)| slice.is_ours()).unwrap_or(false);
         if yields {
             std::thread::yield_now();
         }
@@ -82,33 +88,108 @@ impl Platform for Threads {
 static ROUNDS: Rounds = Rounds::new();
 
 /// A thread's slice; the thread leaves the rounds when it ends.
-struct Mine(Slice);
+struct Member(Slice);
 
-impl Drop for Mine {
+impl Drop for Member {
     fn drop(&mut self) {
         ROUNDS.leave(&self.0);
     }
 }
 
 thread_local! {
-    static SLICE: Mine = const { Mine(Slice::new()) };
+    static SLICE: Member = const { Member(Slice::new()) };
 }
 
-/// CPUs that the process may use.
-fn cpus() -> u64 {
-    static CPUS: OnceLock<u64> = OnceLock::new();
-    *CPUS.get_or_init(|| std::thread::available_parallelism().map_or(1, |n| n.get() as u64))
-}
+/// The calling thread's clocks.
+struct Mine;
 
-/// CPU time of the calling thread; 0 where it cannot be asked for.
-fn used() -> Nanos {
-    #[cfg(target_os = "linux")]
-    {
-        let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: the pointer is to a live timespec.
-        let error = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut now) };
-        if error == 0 { now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64 } else { 0 }
+impl Clocks for Mine {
+    fn cpus(&self) -> u64 {
+        static CPUS: OnceLock<u64> = OnceLock::new();
+        *CPUS.get_or_init(|| std::thread::available_parallelism().map_or(1, |n| n.get() as u64))
     }
-    #[cfg(not(target_os = "linux"))]
-    0
+    #[inline]
+    fn now(&self) -> Time {
+        Threads.now()
+    }
+    fn used(&self) -> Nanos {
+        #[cfg(target_os = "linux")]
+        {
+            clock::ask(libc::clock_gettime, libc::CLOCK_THREAD_CPUTIME_ID)
+        }
+        #[cfg(not(target_os = "linux"))]
+        0
+    }
+    fn preempted(&self) -> u64 {
+        #[cfg(target_os = "linux")]
+        {
+            // SAFETY: all zeros is a valid rusage.
+            let mut used: libc::rusage = unsafe { core::mem::zeroed() };
+            // SAFETY: the pointer is to a live rusage.
+            let error = unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut used) };
+            if error == 0 { used.ru_nivcsw as u64 } else { 0 }
+        }
+        #[cfg(not(target_os = "linux"))]
+        0
+    }
+}
+
+#[cfg(target_os = "linux")]
+mod clock {
+    use crate::Nanos;
+
+    /// One of the calls that fill in a time of a clock.
+    type Call = unsafe extern "C" fn(libc::clockid_t, *mut libc::timespec) -> libc::c_int;
+
+    /// The answer in ns; 0 if there is no such clock.
+    pub fn ask(call: Call, clock: libc::clockid_t) -> Nanos {
+        let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: `call` is one of libc's two calls of this signature that are used here (`clock_gettime`, `clock_getres`), which
+        // write a timespec; the pointer is to a live one.
+        let error = unsafe { call(clock, &raw mut t) };
+        if error == 0 { t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64 } else { 0 }
+    }
+}
+
+/// The ticks of the operating system, where it has a clock that shows them.
+#[cfg(target_os = "linux")]
+mod tick {
+    use super::clock::ask;
+    use crate::ticks::Ticks;
+    use crate::{Nanos, Time};
+    use std::sync::OnceLock;
+
+    static TICKS: Ticks = Ticks::new();
+
+    /// The stamp of the latest tick, and the time.
+    fn clocks() -> (Time, Time) {
+        let stamp = ask(libc::clock_gettime, libc::CLOCK_MONOTONIC_COARSE);
+        (stamp, ask(libc::clock_gettime, libc::CLOCK_MONOTONIC))
+    }
+
+    fn period() -> Nanos {
+        static PERIOD: OnceLock<Nanos> = OnceLock::new();
+        *PERIOD.get_or_init(|| ask(libc::clock_getres, libc::CLOCK_MONOTONIC_COARSE))
+    }
+
+    pub fn near() -> bool {
+        let (stamp, now) = clocks();
+        period() > 0 && TICKS.near(stamp, now, period())
+    }
+
+    #[cold]
+    pub fn pass() {
+        TICKS.pass(period(), || {
+            std::hint::spin_loop();
+            clocks()
+        });
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+mod tick {
+    pub fn near() -> bool {
+        false
+    }
+    pub fn pass() {}
 }

@@ -23,6 +23,7 @@ use crate::lines::Lines;
 use crate::queue::{NO_KEY, Queue, key, key_within};
 use contend_machine::{Machine, Topology};
 use contend_platform::slices::Rounds;
+use contend_platform::ticks::Ticks;
 use contend_platform::{Account, CpuId, Ipi, NEVER, Nanos, TaskId, Time, Work};
 use costs::Costs;
 pub(crate) use interrupts::{first_tick, next_tick};
@@ -194,6 +195,8 @@ pub struct Engine {
     pub(crate) lock_events: LockEvents,
     /// Slices of the threads, which are one process.
     rounds: Rounds,
+    /// What threads have learned of their CPUs' ticks.
+    ticks: Ticks,
     /// The CPU whose data were fetched last.
     fetched: Cell<CpuId>,
     /// What [`Engine::run`] was asked for: how far, and how many events are left.
@@ -280,6 +283,7 @@ impl Engine {
             codes: RefCell::default(),
             lock_events: LockEvents::default(),
             rounds: Rounds::new(),
+            ticks: Ticks::new(),
             fetched: Cell::new(CpuId(u16::MAX)),
             horizon: Cell::new(0),
             budget: Cell::new(0),

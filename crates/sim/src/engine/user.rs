@@ -10,6 +10,7 @@ use crate::lines::{Cost, Touch};
 use crate::queue::{NO_KEY, key, key_time, key_within};
 use crate::thread::{State, Thread};
 use contend_platform::slices::Rounds;
+use contend_platform::ticks::Ticks;
 use contend_platform::{Account, CpuId, NEVER, Nanos, TaskId, Time, Trap};
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult};
@@ -119,6 +120,21 @@ impl Engine {
     /// What threads share to know how long their slices may be.
     pub(crate) fn rounds(&self) -> &Rounds {
         &self.rounds
+    }
+
+    /// What threads have learned of the ticks.
+    pub(crate) fn ticks(&self) -> &Ticks {
+        &self.ticks
+    }
+
+    /// Time between two ticks of a CPU.
+    pub(crate) fn tick_period(&self) -> Nanos {
+        self.costs.tick_period
+    }
+
+    /// When the running CPU had its latest tick; threads run, so it ticks.
+    pub(crate) fn latest_tick(&self) -> Time {
+        self.cpu(self.current.get()).tick_at.get().saturating_sub(self.costs.tick_period)
     }
 
     /// Unwind and free the code of all threads.

@@ -41,11 +41,12 @@ impl Os<Sim> {
                 state.halts.set(Some((word.line, expected)));
                 Err(self.word_wait(kernel, p, task, word, expected))
             }
-            Call::CpuTime => {
+            Call::Usage => {
                 p.charge(Work::Syscall, 1);
-                let (ran, on) = kernel.task(task).ent.observe(|e| (e.stats.sum_exec, e.queued_on));
+                let (stats, on) = kernel.task(task).ent.observe(|e| (e.stats, e.queued_on));
                 let since = on.map_or(p.now(), |cpu| kernel.rq(cpu).data.observe(|rd| rd.curr_since));
-                state.cpu_time.set(ran + p.now().saturating_sub(since));
+                let cpu_ns = stats.sum_exec + p.now().saturating_sub(since);
+                state.usage.set((cpu_ns, stats.preempted));
                 Err(self.done(task))
             }
             Call::Barrier => {
