@@ -14,7 +14,7 @@
 //!   Each CPU has [`LoomRun::coins`] such words, which the main thread sets after starting the CPUs; a coin that shows
 //!   the new value lets the budget expire. When a CPU has used up its coins, budgets expire no more, so the number of
 //!   expiries explored is bounded by the number of coins. Models without budgets set it to 0 and pay nothing.
-//! * **Whether another CPU runs (`preempted`), and whether this one is about to stop (`yield_near`), are branches too**, of the same coins: yes on one, and no when they are
+//! * **Whether another CPU runs (`preempted`), and whether this one is about to stop (`parting`), are branches too**, of the same coins: yes on one, and no when they are
 //!   used up. The answer is right or wrong; the contract calls it a hint.
 //! * `halt` compares and registers in one step and parks; `kick` unparks the registered. When all CPUs are halted loom
 //!   reports a deadlock: a lost wake-up. As in the kernel call behind it, halting and kicking order memory: what
@@ -29,7 +29,7 @@
 //! [`FailureKind::NoProgress`]: crate::FailureKind::NoProgress
 
 use crate::{CheckedPlatform, Explored, Failure, Model, caught};
-use contend_platform::{CpuId, Line, Nanos, Ordering, Platform, Time};
+use contend_platform::{CpuId, Line, Nanos, Ordering, Parting, Platform, Time};
 use loom::sync::atomic::{AtomicU64, fence};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64 as Unchecked, AtomicUsize, Ordering::Relaxed};
@@ -200,8 +200,8 @@ impl Platform for Loom {
     fn preempted(&self, _cpu: CpuId) -> bool {
         self.has_coin() && self.coin()
     }
-    fn yield_near(&self) -> bool {
-        self.has_coin() && self.coin()
+    fn parting(&self) -> Parting {
+        if self.has_coin() && self.coin() { Parting::PassTick } else { Parting::YieldIfOver }
     }
     fn kick(&self, w: &LoomWord, _target: CpuId) {
         // Makes the kick an access that loom knows to depend on a halt's.

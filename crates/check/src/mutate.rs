@@ -17,7 +17,7 @@ mod mutant;
 pub use mutant::{Check, Log, Mistake, Mutant, Named, Op, Place, Site, What, logic_table, table};
 
 use crate::CheckedPlatform;
-use contend_platform::{CpuId, Line, LockEvent, Nanos, Note, Ordering, Platform, Time};
+use contend_platform::{CpuId, Line, LockEvent, Nanos, Note, Ordering, Parting, Platform, Time};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::panic::Location;
@@ -293,14 +293,14 @@ impl<P: CheckedPlatform + 'static> Platform for Mutated<P> {
     fn preempted(&self, cpu: CpuId) -> bool {
         self.inner.preempted(cpu)
     }
-    fn yield_point(&self) {
-        self.inner.yield_point();
+    fn parting_due(&self) -> bool {
+        self.inner.parting_due()
     }
-    fn yield_due(&self) -> bool {
-        self.inner.yield_due()
+    fn parting(&self) -> Parting {
+        self.inner.parting()
     }
-    fn yield_near(&self) -> bool {
-        self.inner.yield_near()
+    fn part(&self, how: Parting) {
+        self.inner.part(how);
     }
     fn relinquish(&self) -> bool {
         self.inner.relinquish()

@@ -16,7 +16,7 @@
 //! may come a little earlier, and that is another execution.
 
 use crate::{CheckedPlatform, Model};
-use contend_platform::{CpuId, Line, LockEvent, Nanos, Note, Ordering, Platform, Time};
+use contend_platform::{CpuId, Line, LockEvent, Nanos, Note, Ordering, Parting, Platform, Time};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -274,14 +274,14 @@ impl<P: Platform> Platform for Observed<P> {
     fn preempted(&self, cpu: CpuId) -> bool {
         self.inner.preempted(cpu)
     }
-    fn yield_point(&self) {
-        self.inner.yield_point();
+    fn parting_due(&self) -> bool {
+        self.inner.parting_due()
     }
-    fn yield_due(&self) -> bool {
-        self.inner.yield_due()
+    fn parting(&self) -> Parting {
+        self.inner.parting()
     }
-    fn yield_near(&self) -> bool {
-        self.inner.yield_near()
+    fn part(&self, how: Parting) {
+        self.inner.part(how);
     }
     fn relinquish(&self) -> bool {
         self.inner.relinquish()

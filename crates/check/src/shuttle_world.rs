@@ -4,12 +4,12 @@
 //! * An access to a cell takes time: there is a scheduling point inside it, and another access to the same cell that
 //!   falls in between is reported.
 //! * `wait_until` loads and yields; the expiry of a budget is a coin of shuttle's random source, so a schedule replays
-//!   with its coins. So are the answers whether another CPU runs (`preempted`) and whether this one is about to stop (`yield_near`).
+//!   with its coins. So are the answers whether another CPU runs (`preempted`) and whether this one is about to stop (`parting`).
 //! * `halt` compares, registers and parks; when every CPU is parked, shuttle reports a deadlock.
 //! * Seeds are fixed: a run explores the same executions every time. A failure names the execution's number.
 
 use crate::{CheckedPlatform, Explored, Failure, Model, caught};
-use contend_platform::{CpuId, Line, Nanos, Ordering, Platform, Time};
+use contend_platform::{CpuId, Line, Nanos, Ordering, Parting, Platform, Time};
 use shuttle::rand::Rng;
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::sync::atomic::{AtomicU64, fence};
@@ -127,8 +127,8 @@ impl Platform for Shuttle {
     fn preempted(&self, _cpu: CpuId) -> bool {
         shuttle::rand::thread_rng().gen_ratio(1, EXPIRES_ONE_IN)
     }
-    fn yield_near(&self) -> bool {
-        shuttle::rand::thread_rng().gen_ratio(1, EXPIRES_ONE_IN)
+    fn parting(&self) -> Parting {
+        if shuttle::rand::thread_rng().gen_ratio(1, EXPIRES_ONE_IN) { Parting::PassTick } else { Parting::YieldIfOver }
     }
     fn kick(&self, w: &ShuttleWord, _target: CpuId) {
         let halted = std::mem::take(&mut *w.halted.lock().expect("one OS thread"));

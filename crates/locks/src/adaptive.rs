@@ -4,7 +4,7 @@
 //! queued lock); a halted head that may halt again any number of times, where that lock's can only once; kicks after the release
 //! only, by the unlocker (the 2015 series); a bound on stealing that the head can bring forward (powerpc's
 //! must-queue bit); a spinning time that is cut short behind a waiter which does not run (wait-early). New is what follows
-//! a contended critical section: [`Platform::yield_point`]. A thread that gives its CPU up where it holds nothing, or waits there
+//! a contended critical section: [`Platform::parting`]. A thread that gives its CPU up where it holds nothing, or waits there
 //! until the moment is over at which it may lose it, does not lose it where it holds the lock.
 //!
 //! # Phases
@@ -31,14 +31,14 @@
 //!
 //! Two words of one line.
 //!
-//! * `lock` is `(bypasses, closed, own, contended, locked)`: changed by who takes it and by who holds it, nobody else. `bypasses`
+//! * `lock` is `(bypasses, closed, own, asks, locked)`: changed by who takes it and by who holds it, nobody else. `bypasses`
 //!   counts acquisitions past the present head, as of the last release. `closed`: the lock is free, and only the head may take it. `own`: the holder was
-//!   the head. `contended`: the holder had to wait, and passes a yield point when it lets go (not always:
-//!   [`Platform::yield_due`]); left in the free word ([`Platform::yield_near`]), it makes the next holder pass one, however it came.
+//!   the head. `asks`: the holder had to wait, and asks what to do about its CPU when it lets go ([`Platform::parting`]; not always:
+//!   [`Platform::parting_due`]); left in the free word ([`Parting::PassTick`]), it makes the next holder ask, however it came.
 //! * `queue` is `(tail, head, halted, forbid)`. `head` is the number of the head's node while `halted` says that it is
 //!   halted; `forbid`: the head is awake and wants to be next.
 //!
-//! With `n` any number of bypasses, `t` any tail, `h` either nothing or `(head, 1)`, `f` any `forbid`, `a` any `contended` of a free word:
+//! With `n` any number of bypasses, `t` any tail, `h` either nothing or `(head, 1)`, `f` any `forbid`, `a` any `asks` of a free word:
 //!
 //! ```text
 //!           lock                         queue
@@ -54,7 +54,7 @@
 //!                     -> m,0,0,a,0       t,h,0                release; m = 0 if o, else n + 1, if that is less than BYPASS_MAX
 //!                     -> 0,1,0,a,0       t,h,f                release; m is as much, or f, or let go fairly
 //!                                        t,h,f -> t,-,f       after a light fence, if h: acquire; then kick the head of h
-//!                                                             (one of those who saw it); yield point if c
+//!                                                             (one of those who saw it); part if c
 //! ```
 //!
 //! What the unlock finds in the queue before its release may be old: then another one goes before the head, and its release
@@ -82,13 +82,13 @@
 use crate::nodes::{NodeId, Nodes, Pool, QueueNode};
 use crate::{MakeLock, RawLock};
 use alloc::sync::Arc;
-use contend_platform::{Line, LockEvent, Nanos, Note, Ordering, Platform};
+use contend_platform::{Line, LockEvent, Nanos, Note, Ordering, Parting, Platform};
 use core::marker::PhantomData;
 
 /// Of `lock`: held.
 const LOCKED: u64 = 1;
-/// Of `lock`: the holder, which had to wait, passes a yield point when it lets go. Of a free one: so does the next.
-const PASSES: u64 = 1 << 1;
+/// Of `lock`: the holder, which had to wait, asks what to do about its CPU when it lets go. Of a free one: so does the next.
+const ASKS: u64 = 1 << 1;
 /// Of `lock`: the holder was the head of the queue.
 const OWN: u64 = 1 << 2;
 /// Of `lock`: free, but for nobody but the head. There is one until it has had the lock.
@@ -212,7 +212,7 @@ impl<P: Platform, N: Nodes<P, Node<P>>, T: Tuning> Adaptive<P, N, T> {
     /// Phase 2; true: the lock is ours.
     fn steal(&self, p: &P) -> bool {
         let (mut budget, mut lost, mut yields) = (T::SPIN_NS, 0, T::YIELDS);
-        let held = if p.yield_due() { LOCKED | PASSES } else { LOCKED };
+        let held = if p.parting_due() { LOCKED | ASKS } else { LOCKED };
         loop {
             while let Some([lock]) = p.wait_until([&self.lock], Some(budget), |[lock]| Self::open(lock)) {
                 let taken = lock | held;
@@ -289,7 +289,7 @@ impl<P: Platform, N: Nodes<P, Node<P>>, T: Tuning> Adaptive<P, N, T> {
         loop {
             let free = p.wait_until([&self.lock], Some(T::QUEUE_SPIN_NS), |[lock]| lock & LOCKED == 0);
             if let Some([lock]) = free {
-                let held = LOCKED | PASSES | OWN;
+                let held = LOCKED | ASKS | OWN;
                 if p.compare_exchange(&self.lock, lock, held, Ordering::Acquire, Ordering::Relaxed).is_ok() {
                     return self.leave(p, node, id);
                 }
@@ -366,25 +366,25 @@ impl<P: Platform, N: Nodes<P, Node<P>>, T: Tuning> Adaptive<P, N, T> {
     /// It looks at the queue again after others may have the lock: nobody may free it before this returns. (A reference says so.)
     #[inline]
     fn let_go(&self, p: &P, held: u64, free: u64) {
-        p.store(&self.lock, free, Ordering::Release);
+        let parting = (held & ASKS != 0).then(|| p.parting());
+        // Without us the next may have nobody to wait for, and would not ask.
+        let asks = if parting == Some(Parting::PassTick) { ASKS } else { 0 };
+        p.store(&self.lock, free | asks, Ordering::Release);
         p.light_fence();
-        let queue = self.look(p);
-        if queue & HALTED | held & PASSES != 0 {
-            self.released(p, held, queue);
+        if self.look(p) & HALTED != 0 {
+            self.kick_halted(p);
+        }
+        if let Some(parting) = parting {
+            p.part(parting);
         }
     }
 
     #[cold]
-    fn released(&self, p: &P, held: u64, queue: u64) {
-        if queue & HALTED != 0 {
-            // Of several who saw it, the one that takes it out kicks. Acquire: the state of the head that is named.
-            let named = p.fetch_and(&self.queue, !(HALTED | HEAD_MASK), Ordering::Acquire);
-            if let Some(head) = halted_head(named) {
-                self.kick(p, head);
-            }
-        }
-        if held & PASSES != 0 {
-            p.yield_point();
+    fn kick_halted(&self, p: &P) {
+        // Of several who saw it, the one that takes it out kicks. Acquire: the state of the head that is named.
+        let named = p.fetch_and(&self.queue, !(HALTED | HEAD_MASK), Ordering::Acquire);
+        if let Some(head) = halted_head(named) {
+            self.kick(p, head);
         }
     }
 
@@ -433,8 +433,7 @@ impl<P: Platform, N: Nodes<P, Node<P>>, T: Tuning> RawLock<P> for Adaptive<P, N,
         if queue & TAIL_MASK != 0 && held & OWN == 0 {
             p.lock_event(LockEvent::PvLockStealing, 1);
         }
-        let asks = if held & PASSES != 0 && p.yield_near() { PASSES } else { 0 };
-        self.let_go(p, held, Self::free(held, queue) | asks);
+        self.let_go(p, held, Self::free(held, queue));
     }
 }
 

@@ -37,6 +37,7 @@ pub use core::sync::atomic::Ordering;
 pub use account::{Account, Work};
 pub use lock_event::LockEvent;
 pub use note::Note;
+pub use slices::Parting;
 
 /// A point in time, in nanoseconds since the start of the run.
 pub type Time = u64;
@@ -215,21 +216,22 @@ pub trait Platform {
         let _ = cpu;
         false
     }
-    /// The caller holds no lock and nobody waits for it: if it must lose its CPU soon, now is a good moment. A world in
-    /// which CPUs can be taken away may give this one up here, or wait until the moment is over at which it may be taken; elsewhere nothing happens.
-    #[inline]
-    fn yield_point(&self) {}
-    /// The caller waits for a lock: should it pass a [`Platform::yield_point`] when it lets go? Asked once a wait; a world that
+    /// The caller waits for a lock: should it ask [`Platform::parting`] when it lets go? Asked once a wait; a world that
     /// needs to look at its clocks only now and then says no in between.
     #[inline]
-    fn yield_due(&self) -> bool {
+    fn parting_due(&self) -> bool {
         true
     }
-    /// The caller holds the lock and passes a yield point when it lets go: will it wait there, since its CPU may be taken away in a moment?
-    /// Then whoever takes the lock next should pass one, too.
+    /// The caller holds a lock for which it had to wait, and is about to let go: what should it do then, so that it does not lose its CPU with the
+    /// lock held? If it is to wait, whoever takes the lock next should ask, too.
     #[inline]
-    fn yield_near(&self) -> bool {
-        false
+    fn parting(&self) -> Parting {
+        Parting::YieldIfOver
+    }
+    /// The caller holds no lock and nobody waits for it: if it must lose its CPU soon, now is a good moment. Do what [`Platform::parting`] said.
+    #[inline]
+    fn part(&self, how: Parting) {
+        let _ = how;
     }
     /// The caller waits, and spinning has been in vain: let others run (`sched_yield`, a hypervisor's yield). Where nobody
     /// else would run, nothing happens. False: it has not been done, since it would cost more than it helps; wait in another way.

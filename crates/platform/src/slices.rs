@@ -17,6 +17,7 @@
 //!
 //! This is the arithmetic: clocks and yielding are the world's (`native` has those of the operating system).
 
+use crate::ticks::{Ticks, ahead};
 use crate::{NEVER, Nanos, Time};
 use core::cell::Cell;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -86,6 +87,16 @@ impl Rounds {
     }
 }
 
+/// What a thread does once it has let go of a contended lock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Parting {
+    /// It gives its CPU up if its slice is over.
+    #[default]
+    YieldIfOver,
+    /// It waits, without the lock, until the tick has come that may take its CPU away.
+    PassTick,
+}
+
 /// What a thread can ask of its world.
 pub trait Clocks {
     /// CPUs that the threads may use.
@@ -96,6 +107,10 @@ pub trait Clocks {
     fn used(&self) -> Nanos;
     /// Times that it was preempted so far (involuntary context switches); 0 where it is not known.
     fn preempted(&self) -> u64;
+    /// The stamp of the latest tick and then the time, both of one clock, perhaps not that of [`Clocks::now`].
+    fn tick(&self) -> (Time, Time);
+    /// Time between two ticks, in ns, 1 or more; [`NEVER`] where none are known.
+    fn tick_period(&self) -> Nanos;
 }
 
 /// The present slice of one thread.
@@ -115,8 +130,8 @@ pub struct Slice {
     window: Cell<(Time, Nanos, u64)>,
     /// What came of the last count, if it was not long ago.
     crowded: Cell<bool>,
-    /// What [`Slice::waits`] said.
-    waits: Cell<bool>,
+    /// When the next tick is due, as far as is known.
+    tick_due: Cell<Time>,
 }
 
 impl Default for Slice {
@@ -137,13 +152,13 @@ impl Slice {
             number: Cell::new(0),
             window: Cell::new((0, 0, 0)),
             crowded: Cell::new(false),
-            waits: Cell::new(false),
+            tick_due: Cell::new(0),
         }
     }
 
-    /// The thread waits for a lock; true: let it look at the clock when it lets go, and ask whether the slice is over.
+    /// The thread waits for a lock; true: let it ask [`Slice::parting`] when it lets go.
     #[inline]
-    pub fn passes(&self) -> bool {
+    pub fn parting_due(&self) -> bool {
         let passages = self.passages.get().wrapping_add(1);
         self.passages.set(passages);
         passages.is_multiple_of(PASSAGES_PER_LOOK)
@@ -154,21 +169,6 @@ impl Slice {
     #[inline]
     pub fn is_ours(&self) -> bool {
         self.length.get() != NEVER
-    }
-
-    /// The thread is about to let go of a lock, and then passes here: will it wait, since others take the CPUs away from it and its like,
-    /// and the next tick, at which that happens, is near?
-    #[inline]
-    pub fn waits(&self, tick_is_near: impl FnOnce() -> bool) -> bool {
-        let waits = self.crowded.get() && !self.is_ours() && tick_is_near();
-        self.waits.set(waits);
-        waits
-    }
-
-    /// The thread has let go: is it to wait, as [`Slice::waits`] said?
-    #[inline]
-    pub fn has_to_wait(&self) -> bool {
-        self.waits.replace(false)
     }
 
     /// A slice begins.
@@ -208,6 +208,13 @@ impl Slice {
         now.saturating_sub(self.began.get()) > used.saturating_sub(self.used.get()) + AWAY_NS
     }
 
+    /// What to do after letting go of a lock. Asked with the lock held, so it makes no system call: a thread may lose its CPU in any.
+    #[inline]
+    pub fn parting(&self, ticks: &Ticks, clocks: &impl Clocks) -> Parting {
+        let pass = self.crowded.get() && !self.is_ours() && self.tick_is_near(ticks, clocks);
+        if pass { Parting::PassTick } else { Parting::YieldIfOver }
+    }
+
     /// Is the slice over? If it is: yield, then [`Slice::begin`].
     #[inline]
     pub fn is_over(&self, rounds: &Rounds, clocks: &impl Clocks) -> bool {
@@ -219,12 +226,23 @@ impl Slice {
             }
         }
         self.seen.set(now);
-        let age = now.saturating_sub(self.began.get());
-        if age > WINDOW_NS {
+        now.saturating_sub(self.began.get()) > self.length.get()
+    }
+
+    /// Of a crowded thread.
+    #[cold]
+    fn tick_is_near(&self, ticks: &Ticks, clocks: &impl Clocks) -> bool {
+        let now = clocks.now();
+        if now.saturating_sub(self.began.get()) > WINDOW_NS {
             // Nobody has taken its CPU away for as long.
             self.crowded.set(false);
+            return false;
         }
-        age > self.length.get()
+        let period = clocks.tick_period();
+        if now >= self.tick_due.get() {
+            self.tick_due.set(now.saturating_add(ticks.due_in(period, clocks.tick())));
+        }
+        self.tick_due.get() - now <= ahead(period)
     }
 }
 
@@ -253,6 +271,17 @@ mod tests {
         fn preempted(&self) -> u64 {
             self.preempted
         }
+        /// One is always near.
+        fn tick(&self) -> (Time, Time) {
+            (0, 0)
+        }
+        fn tick_period(&self) -> Nanos {
+            1
+        }
+    }
+
+    fn waits(slice: &Slice, at: &At) -> bool {
+        slice.parting(&Ticks::new(), at) == Parting::PassTick
     }
 
     /// Never preempted.
@@ -344,7 +373,7 @@ mod tests {
             at.used += 4_000_000;
             at.preempted += u64::from(turn % 100 >= slept);
         }
-        slice.waits(|| true)
+        waits(&slice, &at)
     }
 
     #[test]
@@ -364,12 +393,12 @@ mod tests {
             slice.begin(&rounds, &at);
             (at.now, at.used, at.preempted) = (at.now + 8_000_000, at.used + 2_000_000, at.preempted + 1);
         }
-        assert!(slice.waits(|| true) && slice.has_to_wait() && !slice.has_to_wait());
         slice.begin(&rounds, &at);
+        assert!(waits(&slice, &at));
         for _ in 0..200 {
-            slice.is_over(&rounds, &at);
             (at.now, at.used) = (at.now + 1_000_000, at.used + 1_000_000);
+            waits(&slice, &at);
         }
-        assert!(!slice.waits(|| true));
+        assert!(!waits(&slice, &at));
     }
 }

@@ -37,7 +37,7 @@ impl Default for Ticks {
 }
 
 /// How far ahead of a tick it is near, where they come every `period`.
-fn ahead(period: Nanos) -> Nanos {
+pub(crate) fn ahead(period: Nanos) -> Nanos {
     AHEAD_NS.min(period / AHEAD_SHARE)
 }
 
@@ -47,20 +47,17 @@ impl Ticks {
         Ticks { lag: AtomicU64::new(NEVER) }
     }
 
-    /// Is a tick due soon? The clock says `now`, and `stamp` was that of the latest tick just before; one comes every `period`.
-    pub fn near(&self, stamp: Time, now: Time, period: Nanos) -> bool {
+    /// How long is it until the next tick must be reckoned with? `stamp` was that of the latest tick just before the clock said `now`; one comes every
+    /// `period`. Where none is known or one is late: soon enough to ask again.
+    pub fn due_in(&self, period: Nanos, (stamp, now): (Time, Time)) -> Nanos {
         let age = now.saturating_sub(stamp);
-        let lag = self.lag.load(Ordering::Relaxed);
-        if age < lag {
-            // Relaxed: an estimate.
-            self.lag.store(age, Ordering::Relaxed);
-            return false;
-        }
+        // Relaxed: an estimate.
+        let lag = self.lag.fetch_min(age, Ordering::Relaxed).min(age);
         let due = lag + period - EARLY_NS.min(period);
-        age + ahead(period) >= due && age < due + EARLY_NS
+        if age < due + EARLY_NS { due.saturating_sub(age) } else { period / 2 }
     }
 
-    /// A tick is near: spin until it has come, or is late. `clocks` are the stamp and the time, asked for in this order.
+    /// A tick is near: spin until it has come, or is late. `clocks` are the stamp and the time, as in [`Ticks::due_in`].
     pub fn pass(&self, period: Nanos, mut clocks: impl FnMut() -> (Time, Time)) {
         let (stamp, began) = clocks();
         let end = began + ahead(period) + EARLY_NS + LATE_NS;
@@ -97,24 +94,29 @@ mod tests {
     fn learned(lag: Nanos) -> Ticks {
         let ticks = Ticks::new();
         for now in (10 * PERIOD..200 * PERIOD).step_by(13_000) {
-            let (stamp, now) = clocks(now, lag);
-            ticks.near(stamp, now, PERIOD);
+            ticks.due_in(PERIOD, clocks(now, lag));
         }
         ticks
     }
 
     #[test]
-    fn a_tick_is_near_shortly_before_it_and_at_no_other_time() {
+    fn the_next_tick_is_known_to_some_microseconds() {
         for lag in [0, 1_800_000, 3_990_000] {
             let ticks = learned(lag);
-            let near = |now| {
-                let (stamp, now) = clocks(now, lag);
-                ticks.near(stamp, now, PERIOD)
-            };
             let tick = 300 * PERIOD;
-            assert!([1_000, 20_000, 39_000].iter().all(|ahead| near(tick - ahead)), "{lag}");
-            assert!([1_000, 20_000, PERIOD / 2, PERIOD - 60_000].iter().all(|after| !near(tick + after)), "{lag}");
+            for before in [15_000, 40_000, PERIOD / 2, PERIOD - 1_000] {
+                let due = ticks.due_in(PERIOD, clocks(tick - before, lag));
+                assert!(due <= before && due + EARLY_NS >= before - 2_000, "{lag}: {due} of {before}");
+            }
         }
+    }
+
+    #[test]
+    fn one_that_is_late_is_due_and_one_that_stays_away_is_not() {
+        let ticks = learned(0);
+        let stamp = 300 * PERIOD;
+        assert_eq!(ticks.due_in(PERIOD, (stamp, stamp + PERIOD - 5_000)), 0);
+        assert_eq!(ticks.due_in(PERIOD, (stamp, stamp + PERIOD + 20_000)), PERIOD / 2);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use crate::lines::Touch;
 use crate::program::Op;
 use crate::world::{SimCell, SimWord};
 use contend_platform::slices::{Clocks, Slice};
-use contend_platform::{Account, CpuId, Line, LockEvent, NEVER, Nanos, Ordering, Platform, Time, Trap, Work};
+use contend_platform::{Account, CpuId, Line, LockEvent, NEVER, Nanos, Ordering, Parting, Platform, Time, Trap, Work};
 use corosensei::Yielder;
 use fixedbitset::FixedBitSet;
 use std::cell::{Cell, RefCell};
@@ -296,23 +296,6 @@ impl Thread {
         }
     }
 
-    /// The slice is looked at: yield if it is over.
-    fn look_at_slice(&self) {
-        let rounds = self.engine.rounds();
-        if self.slice.is_over(rounds, self) {
-            self.sched_yield();
-            self.slice.begin(rounds, self);
-        } else if self.slice.has_to_wait() {
-            self.engine.ticks().pass(self.engine.tick_period(), || self.tick_clocks());
-        }
-    }
-
-    /// The stamp of the latest tick and the time, as the system's clocks would tell. (Here CPUs tick one after another, so each has its own.)
-    fn tick_clocks(&self) -> (Time, Time) {
-        self.charge(Work::ClockRead, 1);
-        (self.engine.latest_tick(), Platform::now(self))
-    }
-
     #[inline]
     fn access(&self, w: &SimWord, how: Touch) {
         self.point();
@@ -413,6 +396,14 @@ impl Clocks for Thread {
         self.enter_kernel(Call::Usage);
         self.state.usage.get().1
     }
+    /// Here CPUs tick one after another, so each has its own stamp.
+    fn tick(&self) -> (Time, Time) {
+        self.charge(Work::ClockRead, 1);
+        (self.engine.latest_tick(), Platform::now(self))
+    }
+    fn tick_period(&self) -> Nanos {
+        self.engine.tick_period()
+    }
 }
 
 impl Platform for Thread {
@@ -510,19 +501,25 @@ impl Platform for Thread {
         self.enter_kernel(Call::Wake(Futex::of(w)));
     }
 
-    /// As natively: a thread whose slice is soon over gives its CPU up.
-    fn yield_point(&self) {
-        self.look_at_slice();
-    }
     #[inline]
-    fn yield_due(&self) -> bool {
-        self.slice.passes()
+    fn parting_due(&self) -> bool {
+        self.slice.parting_due()
     }
-    fn yield_near(&self) -> bool {
-        self.slice.waits(|| {
-            let (stamp, now) = self.tick_clocks();
-            self.engine.ticks().near(stamp, now, self.engine.tick_period())
-        })
+    /// As natively.
+    fn parting(&self) -> Parting {
+        self.slice.parting(self.engine.ticks(), self)
+    }
+    fn part(&self, how: Parting) {
+        let rounds = self.engine.rounds();
+        match how {
+            Parting::YieldIfOver => {
+                if self.slice.is_over(rounds, self) {
+                    self.sched_yield();
+                    self.slice.begin(rounds, self);
+                }
+            }
+            Parting::PassTick => self.engine.ticks().pass(self.tick_period(), || self.tick()),
+        }
     }
     /// sched_yield, as natively.
     fn relinquish(&self) -> bool {

@@ -3,7 +3,8 @@
 use super::{asymmetric_fences, futex_wait, futex_wake, slot, spin_until};
 use crate::bare::atomic_words;
 use crate::slices::{Clocks, Rounds, Slice};
-use crate::{CpuId, Line, Nanos, Ordering, Platform, Time};
+use crate::ticks::Ticks;
+use crate::{CpuId, Line, NEVER, Nanos, Ordering, Parting, Platform, Time};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, fence};
 use std::time::Instant;
@@ -46,23 +47,29 @@ impl Platform for Threads {
         futex_wake(w, i32::MAX);
     }
     #[inline]
-    fn yield_due(&self) -> bool {
+    fn parting_due(&self) -> bool {
         // A thread that is being torn down has nothing to lose.
-        SLICE.try_with(|Member(slice)| slice.passes()).unwrap_or(false)
+        SLICE.try_with(|Member(slice)| slice.parting_due()).unwrap_or(false)
     }
     #[inline]
-    fn yield_near(&self) -> bool {
-        SLICE.try_with(|Member(slice)| slice.waits(tick::near)).unwrap_or(false)
+    fn parting(&self) -> Parting {
+        SLICE.try_with(|Member(slice)| slice.parting(&TICKS, &Mine)).unwrap_or_default()
     }
-    fn yield_point(&self) {
-        let _ = SLICE.try_with(|Member(slice)| {
-            if slice.is_over(&ROUNDS, &Mine) {
-                std::thread::yield_now();
-                slice.begin(&ROUNDS, &Mine);
-            } else if slice.has_to_wait() {
-                tick::pass();
+    fn part(&self, how: Parting) {
+        match how {
+            Parting::YieldIfOver => {
+                let _ = SLICE.try_with(|Member(slice)| {
+                    if slice.is_over(&ROUNDS, &Mine) {
+                        std::thread::yield_now();
+                        slice.begin(&ROUNDS, &Mine);
+                    }
+                });
             }
-        });
+            Parting::PassTick => TICKS.pass(Mine.tick_period(), || {
+                std::hint::spin_loop();
+                Mine.tick()
+            }),
+        }
     }
     fn relinquish(&self) -> bool {
         // A thread that is being torn down sleeps.
@@ -86,6 +93,7 @@ impl Platform for Threads {
 }
 
 static ROUNDS: Rounds = Rounds::new();
+static TICKS: Ticks = Ticks::new();
 
 /// A thread's slice; the thread leaves the rounds when it ends.
 struct Member(Slice);
@@ -115,22 +123,46 @@ impl Clocks for Mine {
     fn used(&self) -> Nanos {
         #[cfg(target_os = "linux")]
         {
-            clock::ask(libc::clock_gettime, libc::CLOCK_THREAD_CPUTIME_ID)
+            clock::time(libc::CLOCK_THREAD_CPUTIME_ID)
         }
         #[cfg(not(target_os = "linux"))]
         0
     }
+    // Miri knows no getrusage.
+    #[cfg(all(target_os = "linux", not(miri)))]
     fn preempted(&self) -> u64 {
-        #[cfg(target_os = "linux")]
-        {
-            // SAFETY: all zeros is a valid rusage.
-            let mut used: libc::rusage = unsafe { core::mem::zeroed() };
-            // SAFETY: the pointer is to a live rusage.
-            let error = unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut used) };
-            if error == 0 { used.ru_nivcsw as u64 } else { 0 }
-        }
-        #[cfg(not(target_os = "linux"))]
+        // SAFETY: all zeros is a valid rusage.
+        let mut used: libc::rusage = unsafe { core::mem::zeroed() };
+        // SAFETY: the pointer is to a live rusage.
+        let error = unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut used) };
+        if error == 0 { used.ru_nivcsw as u64 } else { 0 }
+    }
+    #[cfg(not(all(target_os = "linux", not(miri))))]
+    fn preempted(&self) -> u64 {
         0
+    }
+    #[cfg(target_os = "linux")]
+    fn tick(&self) -> (Time, Time) {
+        // Only ticks advance the first.
+        let stamp = clock::time(libc::CLOCK_MONOTONIC_COARSE);
+        (stamp, clock::time(libc::CLOCK_MONOTONIC))
+    }
+    #[cfg(target_os = "linux")]
+    fn tick_period(&self) -> Nanos {
+        static PERIOD: OnceLock<Nanos> = OnceLock::new();
+        *PERIOD.get_or_init(|| match clock::resolution(libc::CLOCK_MONOTONIC_COARSE) {
+            0 => NEVER,
+            period => period,
+        })
+    }
+    // No clock shows them.
+    #[cfg(not(target_os = "linux"))]
+    fn tick(&self) -> (Time, Time) {
+        (0, 0)
+    }
+    #[cfg(not(target_os = "linux"))]
+    fn tick_period(&self) -> Nanos {
+        NEVER
     }
 }
 
@@ -138,58 +170,21 @@ impl Clocks for Mine {
 mod clock {
     use crate::Nanos;
 
-    /// One of the calls that fill in a time of a clock.
-    type Call = unsafe extern "C" fn(libc::clockid_t, *mut libc::timespec) -> libc::c_int;
+    /// What the clock says, in ns; 0 if there is no such clock.
+    pub fn time(clock: libc::clockid_t) -> Nanos {
+        // SAFETY: the pointer is to a live timespec.
+        filled(|t| unsafe { libc::clock_gettime(clock, t) })
+    }
 
-    /// The answer in ns; 0 if there is no such clock.
-    pub fn ask(call: Call, clock: libc::clockid_t) -> Nanos {
+    /// The clock's resolution, in ns; 0 if there is no such clock.
+    pub fn resolution(clock: libc::clockid_t) -> Nanos {
+        // SAFETY: the pointer is to a live timespec.
+        filled(|t| unsafe { libc::clock_getres(clock, t) })
+    }
+
+    /// `fill` gets a pointer to a live timespec.
+    fn filled(fill: impl FnOnce(*mut libc::timespec) -> libc::c_int) -> Nanos {
         let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: `call` is one of libc's two calls of this signature that are used here (`clock_gettime`, `clock_getres`), which
-        // write a timespec; the pointer is to a live one.
-        let error = unsafe { call(clock, &raw mut t) };
-        if error == 0 { t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64 } else { 0 }
+        if fill(&raw mut t) == 0 { t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64 } else { 0 }
     }
-}
-
-/// The ticks of the operating system, where it has a clock that shows them.
-#[cfg(target_os = "linux")]
-mod tick {
-    use super::clock::ask;
-    use crate::ticks::Ticks;
-    use crate::{Nanos, Time};
-    use std::sync::OnceLock;
-
-    static TICKS: Ticks = Ticks::new();
-
-    /// The stamp of the latest tick, and the time.
-    fn clocks() -> (Time, Time) {
-        let stamp = ask(libc::clock_gettime, libc::CLOCK_MONOTONIC_COARSE);
-        (stamp, ask(libc::clock_gettime, libc::CLOCK_MONOTONIC))
-    }
-
-    fn period() -> Nanos {
-        static PERIOD: OnceLock<Nanos> = OnceLock::new();
-        *PERIOD.get_or_init(|| ask(libc::clock_getres, libc::CLOCK_MONOTONIC_COARSE))
-    }
-
-    pub fn near() -> bool {
-        let (stamp, now) = clocks();
-        period() > 0 && TICKS.near(stamp, now, period())
-    }
-
-    #[cold]
-    pub fn pass() {
-        TICKS.pass(period(), || {
-            std::hint::spin_loop();
-            clocks()
-        });
-    }
-}
-
-#[cfg(not(target_os = "linux"))]
-mod tick {
-    pub fn near() -> bool {
-        false
-    }
-    pub fn pass() {}
 }

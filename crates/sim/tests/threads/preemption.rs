@@ -134,14 +134,14 @@ fn a_wait_that_yields_lets_the_holder_run() {
 }
 
 #[test]
-fn yield_points_shorten_the_slices_of_many() {
+fn partings_shorten_the_slices_of_many() {
     let switches = |points: bool| {
         let p = preset("linux-6.18");
         let crew = Crew { threads: 32, horizon: 200 * MS, ..Crew::new(machine("2c"), p.policy, p.features) };
         let code = move |t: &Thread, (): &(), _: &mut ()| loop {
             t.compute(2000);
             if points {
-                t.yield_point();
+                t.part(t.parting());
             }
         };
         let (r, _) = crew.run(|_| (), code).expect("stacks");
