@@ -17,6 +17,27 @@
 //!
 //! What is checked at which size, and what was found, is in `docs/internals/checked-world.md`.
 
+/// For a platform around another one, `inner`: what that one says about CPUs and their slices.
+macro_rules! inner_hints {
+    () => {
+        fn preempted(&self, cpu: ::contend_platform::CpuId) -> bool {
+            self.inner.preempted(cpu)
+        }
+        fn parting_due(&self) -> bool {
+            self.inner.parting_due()
+        }
+        fn parting(&self) -> ::contend_platform::Parting {
+            self.inner.parting()
+        }
+        fn part(&self, how: ::contend_platform::Parting) {
+            self.inner.part(how);
+        }
+        fn relinquish(&self) -> bool {
+            self.inner.relinquish()
+        }
+    };
+}
+
 pub mod counted;
 pub mod loom_world;
 pub mod models;

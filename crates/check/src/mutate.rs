@@ -17,7 +17,7 @@ mod mutant;
 pub use mutant::{Check, Log, Mistake, Mutant, Named, Op, Place, Site, What, logic_table, table};
 
 use crate::CheckedPlatform;
-use contend_platform::{CpuId, Line, LockEvent, Nanos, Note, Ordering, Parting, Platform, Time};
+use contend_platform::{CpuId, Line, LockEvent, Nanos, Note, Ordering, Platform, Time};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::panic::Location;
@@ -290,21 +290,7 @@ impl<P: CheckedPlatform + 'static> Platform for Mutated<P> {
         }
         self.after(at);
     }
-    fn preempted(&self, cpu: CpuId) -> bool {
-        self.inner.preempted(cpu)
-    }
-    fn parting_due(&self) -> bool {
-        self.inner.parting_due()
-    }
-    fn parting(&self) -> Parting {
-        self.inner.parting()
-    }
-    fn part(&self, how: Parting) {
-        self.inner.part(how);
-    }
-    fn relinquish(&self) -> bool {
-        self.inner.relinquish()
-    }
+    inner_hints!();
     fn lock_event(&self, event: LockEvent, n: u64) {
         self.inner.lock_event(event, n);
     }

@@ -16,7 +16,7 @@
 //! may come a little earlier, and that is another execution.
 
 use crate::{CheckedPlatform, Model};
-use contend_platform::{CpuId, Line, LockEvent, Nanos, Note, Ordering, Parting, Platform, Time};
+use contend_platform::{CpuId, Line, LockEvent, Nanos, Note, Ordering, Platform, Time};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -271,21 +271,7 @@ impl<P: Platform> Platform for Observed<P> {
     fn kick(&self, w: &Self::Word, target: CpuId) {
         self.inner.kick(&w.word, target);
     }
-    fn preempted(&self, cpu: CpuId) -> bool {
-        self.inner.preempted(cpu)
-    }
-    fn parting_due(&self) -> bool {
-        self.inner.parting_due()
-    }
-    fn parting(&self) -> Parting {
-        self.inner.parting()
-    }
-    fn part(&self, how: Parting) {
-        self.inner.part(how);
-    }
-    fn relinquish(&self) -> bool {
-        self.inner.relinquish()
-    }
+    inner_hints!();
     fn lock_event(&self, event: LockEvent, n: u64) {
         self.inner.lock_event(event, n);
     }

@@ -39,8 +39,13 @@ pub struct ShuttleCell<T> {
 
 /// The mark of a writer inside a cell.
 const WRITER: u64 = 1 << 32;
-/// One chance in this many that a budget expires at a look, and that a CPU seems not to run.
+/// One chance in this many that a budget expires at a look, that a CPU seems not to run, and that a tick seems near.
 const EXPIRES_ONE_IN: u32 = 4;
+
+/// True once in [`EXPIRES_ONE_IN`] times.
+fn coin() -> bool {
+    shuttle::rand::thread_rng().gen_ratio(1, EXPIRES_ONE_IN)
+}
 
 // SAFETY: shuttle runs its threads as coroutines of one OS thread, and `inside` is checked before each access; the value
 // may move between threads.
@@ -125,10 +130,10 @@ impl Platform for Shuttle {
         }
     }
     fn preempted(&self, _cpu: CpuId) -> bool {
-        shuttle::rand::thread_rng().gen_ratio(1, EXPIRES_ONE_IN)
+        coin()
     }
     fn parting(&self) -> Parting {
-        if shuttle::rand::thread_rng().gen_ratio(1, EXPIRES_ONE_IN) { Parting::PassTick } else { Parting::YieldIfOver }
+        if coin() { Parting::PassTick } else { Parting::YieldIfOver }
     }
     fn kick(&self, w: &ShuttleWord, _target: CpuId) {
         let halted = std::mem::take(&mut *w.halted.lock().expect("one OS thread"));
@@ -160,7 +165,7 @@ impl CheckedPlatform for Shuttle {
             if done(values) {
                 return Some(values);
             }
-            if budget.is_some() && shuttle::rand::thread_rng().gen_ratio(1, EXPIRES_ONE_IN) {
+            if budget.is_some() && coin() {
                 return None;
             }
             shuttle::thread::yield_now();

@@ -53,8 +53,9 @@ impl Ticks {
         let age = now.saturating_sub(stamp);
         // Relaxed: an estimate.
         let lag = self.lag.fetch_min(age, Ordering::Relaxed).min(age);
-        let due = lag + period - EARLY_NS.min(period);
-        if age < due + EARLY_NS { due.saturating_sub(age) } else { period / 2 }
+        // Saturating: where ticks never come, the period is endless.
+        let due = lag.saturating_add(period - EARLY_NS.min(period));
+        if age < due.saturating_add(EARLY_NS) { due.saturating_sub(age) } else { period / 2 }
     }
 
     /// A tick is near: spin until it has come, or is late. `clocks` are the stamp and the time, as in [`Ticks::due_in`].
@@ -117,6 +118,11 @@ mod tests {
         let stamp = 300 * PERIOD;
         assert_eq!(ticks.due_in(PERIOD, (stamp, stamp + PERIOD - 5_000)), 0);
         assert_eq!(ticks.due_in(PERIOD, (stamp, stamp + PERIOD + 20_000)), PERIOD / 2);
+    }
+
+    #[test]
+    fn where_none_come_none_is_due() {
+        assert_eq!(Ticks::new().due_in(NEVER, (0, 5_000)), NEVER - EARLY_NS);
     }
 
     #[test]
