@@ -32,8 +32,8 @@ macro_rules! inner_hints {
         fn part(&self, how: ::contend_platform::Parting) {
             self.inner.part(how);
         }
-        fn relinquish(&self) -> bool {
-            self.inner.relinquish()
+        fn relinquish(&self, turn: u32) -> bool {
+            self.inner.relinquish(turn)
         }
     };
 }

@@ -11,8 +11,8 @@
 //!
 //! 1. *Fast path*: one exchange.
 //! 2. *Thief*: spin on the word for a few µs and take the lock when it is free, queue or no queue, as long as fewer than
-//!    [`Tuning::BYPASS_MAX`] thieves have gone ahead of the queue's head. Then give the CPU up and try again
-//!    ([`Tuning::YIELDS`] times, where [`Platform::relinquish`] does it). Whoever loses four races sees that thieves are many, and queues.
+//!    [`Tuning::BYPASS_MAX`] thieves have gone ahead of the queue's head. Then give the CPU up and try again,
+//!    as long as [`Platform::relinquish`] does it. Whoever loses four races sees that thieves are many, and queues.
 //! 3. *Queue*: wait on a line of one's own to become the head; halt when the budget is used up, at once if the predecessor
 //!    does not run.
 //! 4. *Head*: spin on the word. When the budget is used up although the head is awake, nobody may steal any more; when
@@ -125,8 +125,6 @@ pub trait Tuning: 'static {
     const SPIN_NS: Nanos;
     /// Its spins after giving the CPU up, in ns.
     const RESPIN_NS: Nanos;
-    /// Times a thief gives its CPU up before it queues.
-    const YIELDS: u32;
     /// A waiter's spin in the queue, in ns; of the head: until it forbids stealing, and from then until it halts.
     const QUEUE_SPIN_NS: Nanos;
     /// Acquisitions past one head, at most. 1 or more.
@@ -140,7 +138,6 @@ pub enum Standard {}
 impl Tuning for Standard {
     const SPIN_NS: Nanos = 5_000;
     const RESPIN_NS: Nanos = 1_000;
-    const YIELDS: u32 = 4;
     const QUEUE_SPIN_NS: Nanos = 5_000;
     const BYPASS_MAX: u32 = 16_383;
 }
@@ -211,7 +208,7 @@ impl<P: Platform, N: Nodes<P, Node<P>>, T: Tuning> Adaptive<P, N, T> {
 
     /// Phase 2; true: the lock is ours.
     fn steal(&self, p: &P) -> bool {
-        let (mut budget, mut lost, mut yields) = (T::SPIN_NS, 0, T::YIELDS);
+        let (mut budget, mut lost, mut turn) = (T::SPIN_NS, 0, 0);
         let held = if p.parting_due() { LOCKED | ASKS } else { LOCKED };
         loop {
             while let Some([lock]) = p.wait_until([&self.lock], Some(budget), |[lock]| Self::open(lock)) {
@@ -224,10 +221,10 @@ impl<P: Platform, N: Nodes<P, Node<P>>, T: Tuning> Adaptive<P, N, T> {
                     return false;
                 }
             }
-            if yields == 0 || !p.relinquish() {
+            if !p.relinquish(turn) {
                 return false;
             }
-            yields -= 1;
+            turn += 1;
             budget = T::RESPIN_NS;
         }
     }

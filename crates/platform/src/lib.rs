@@ -233,11 +233,12 @@ pub trait Platform {
     fn part(&self, how: Parting) {
         let _ = how;
     }
-    /// The caller waits, and spinning has been in vain: let others run (`sched_yield`, a hypervisor's yield). Where nobody
-    /// else would run, nothing happens. False: it has not been done, since it would cost more than it helps; wait in another way.
+    /// The caller waits, and spinning has been in vain, for the `turn`-th time in this wait (from 0): let others run for a
+    /// while ([`Relinquish`]). False: it has not been done, since it cannot be, would cost more than it helps, or has been done often enough; wait in another way.
     #[inline]
-    fn relinquish(&self) -> bool {
-        true
+    fn relinquish(&self, turn: u32) -> bool {
+        let _ = turn;
+        false
     }
     /// Something that a lock statistic counts happened, `n` times (for latencies: took `n` ns). Costs nothing where
     /// nobody counts.

@@ -15,6 +15,11 @@
 //! holder gets its CPU back as soon as the others wait. Beside others it does not. So a thread that gets clearly less than its part of the CPUs
 //! and is preempted is crowded, and lets ticks pass before it takes the lock again ([`crate::ticks`]).
 //!
+//! Who waits in vain while the threads are many gives its CPU up, too. If its waits are short as a rule, the holder has lost its
+//! CPU, and the thread sleeps until that is over, at growing distances. It does not yield: a thread that yields early in its turn
+//! may be charged for a whole slice of the operating system's (2.8 ms on Linux 6.18 with 2 CPUs; ours are a tenth of that), others that yield late are not,
+//! and it stands back for many rounds. If its waits are often long, sections are, and a sleeping thread would come too late: it yields, as all the others do.
+//!
 //! This is the arithmetic: clocks and yielding are the world's (`native` has those of the operating system).
 
 use crate::ticks::{Ticks, ahead};
@@ -43,6 +48,17 @@ const WINDOW_NS: Nanos = 100_000_000;
 const CROWDED_PERCENT: u64 = 80;
 /// And if it is preempted at least this often. One that sleeps by itself gets little, too.
 const CROWDED_PREEMPTED_NS: Nanos = 25_000_000;
+
+/// A wait after so many short ones is not short since the holder has lost its CPU, or sleeps: not since sections are long.
+const STALL_PASSAGES: u32 = 16;
+/// The first sleep of one who waits for such a holder, in ns: as long as other programs often take a CPU for, and some context switches.
+const SLEEP_NS: Nanos = 20_000;
+/// Each is twice as long as the one before, so often.
+const SLEEP_DOUBLINGS: u32 = 5;
+/// Sleeps before the thread waits in another way: 8 ms in all.
+const SLEEPS: u32 = 16;
+/// Yields, where sections are long.
+const YIELDS: u32 = 4;
 
 /// What the threads of a process know of one another.
 #[derive(Debug, Default)]
@@ -97,6 +113,15 @@ pub enum Parting {
     PassTick,
 }
 
+/// How a thread that waits lets others run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Relinquish {
+    /// It gives its CPU up, and wants it back (`sched_yield`).
+    Yield,
+    /// It sleeps for about this long, in ns. (A Linux thread up to 50 µs longer: its timer slack, prctl(2).)
+    Sleep(Nanos),
+}
+
 /// What a thread can ask of its world.
 pub trait Clocks {
     /// CPUs that the threads may use.
@@ -116,7 +141,12 @@ pub trait Clocks {
 /// The present slice of one thread.
 #[derive(Debug)]
 pub struct Slice {
+    /// Waits for locks.
     passages: Cell<u32>,
+    /// Their number when a thread last had spun in vain.
+    vain: Cell<u32>,
+    /// Is that wait one of many that were short?
+    stalled: Cell<bool>,
     /// The last look at the clock.
     seen: Cell<Time>,
     began: Cell<Time>,
@@ -145,6 +175,8 @@ impl Slice {
     pub const fn new() -> Self {
         Slice {
             passages: Cell::new(0),
+            vain: Cell::new(0),
+            stalled: Cell::new(false),
             seen: Cell::new(0),
             began: Cell::new(0),
             used: Cell::new(0),
@@ -164,11 +196,27 @@ impl Slice {
         passages.is_multiple_of(PASSAGES_PER_LOOK)
     }
 
-    /// Is it for this thread to end its slices? Then one that waits may as well end this one; where the operating system does,
-    /// a yield gives a part of the thread's share away to whoever else wants the CPU.
+    /// Is it for this thread to end its slices?
     #[inline]
-    pub fn is_ours(&self) -> bool {
+    fn is_ours(&self) -> bool {
         self.length.get() != NEVER
+    }
+
+    /// The thread has spun in vain, for the `turn`-th time in this wait (from 0): how to let others run, if at all. Not where the
+    /// operating system ends the slices: a yield gives a part of the thread's share away to whoever else wants the CPU.
+    pub fn relinquish(&self, turn: u32) -> Option<Relinquish> {
+        if !self.is_ours() {
+            return None;
+        }
+        if turn == 0 {
+            let short = self.passages.get().wrapping_sub(self.vain.replace(self.passages.get()));
+            self.stalled.set(short >= STALL_PASSAGES);
+        }
+        if self.stalled.get() {
+            (turn < SLEEPS).then(|| Relinquish::Sleep(SLEEP_NS << turn.min(SLEEP_DOUBLINGS)))
+        } else {
+            (turn < YIELDS).then_some(Relinquish::Yield)
+        }
     }
 
     /// A slice begins.
@@ -330,15 +378,56 @@ mod tests {
 
     #[test]
     fn slices_are_ours_where_threads_are_many() {
-        let ours = |threads, cpus| {
-            let (rounds, slice) = (Rounds::new(), Slice::new());
-            for _ in 0..threads {
-                Slice::new().begin(&rounds, &at(cpus, 0, 0));
-            }
-            slice.begin(&rounds, &at(cpus, 0, 0));
-            slice.is_ours()
-        };
-        assert!(!Slice::new().is_ours() && !ours(3, 2) && ours(7, 2) && ours(63, 2));
+        let ours = |threads| one_of(threads).is_ours();
+        assert!(!Slice::new().is_ours() && !ours(4) && ours(8) && ours(64));
+    }
+
+    /// One of `threads` on two CPUs.
+    fn one_of(threads: usize) -> Slice {
+        let (rounds, slice) = (Rounds::new(), Slice::new());
+        for _ in 1..threads {
+            Slice::new().begin(&rounds, &at(2, 0, 0));
+        }
+        slice.begin(&rounds, &at(2, 0, 0));
+        slice
+    }
+
+    /// What it does in one wait that goes on and on, after `short` others.
+    fn relinquishes(slice: &Slice, short: u32) -> Vec<Relinquish> {
+        for _ in 0..=short {
+            slice.parting_due();
+        }
+        (0..).map_while(|turn| slice.relinquish(turn)).collect()
+    }
+
+    #[test]
+    fn after_many_short_waits_a_long_one_is_slept_through_at_growing_distances() {
+        let slice = one_of(64);
+        let sleeps = relinquishes(&slice, STALL_PASSAGES);
+        let ns: Vec<Nanos> = sleeps
+            .iter()
+            .map(|how| match how {
+                Relinquish::Sleep(ns) => *ns,
+                Relinquish::Yield => panic!("yields"),
+            })
+            .collect();
+        assert_eq!(ns[..7], [20_000, 40_000, 80_000, 160_000, 320_000, 640_000, 640_000]);
+        assert!((7_000_000..9_000_000).contains(&ns.iter().sum::<Nanos>()));
+    }
+
+    #[test]
+    fn where_spinning_often_is_in_vain_threads_yield() {
+        let slice = one_of(64);
+        for short in [0, 3, 0, STALL_PASSAGES - 2] {
+            assert_eq!(relinquishes(&slice, short), [Relinquish::Yield; YIELDS as usize], "after {short}");
+        }
+        assert!(matches!(relinquishes(&slice, STALL_PASSAGES)[..], [Relinquish::Sleep(_), ..]));
+    }
+
+    #[test]
+    fn where_slices_are_the_systems_nobody_relinquishes_them() {
+        assert_eq!(relinquishes(&one_of(4), 100), []);
+        assert_eq!(relinquishes(&Slice::new(), 100), []);
     }
 
     #[test]

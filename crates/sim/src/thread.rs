@@ -11,7 +11,7 @@ use crate::kvm::VcpuCall;
 use crate::lines::Touch;
 use crate::program::Op;
 use crate::world::{SimCell, SimWord};
-use contend_platform::slices::{Clocks, Slice};
+use contend_platform::slices::{Clocks, Relinquish, Slice};
 use contend_platform::{Account, CpuId, Line, LockEvent, NEVER, Nanos, Ordering, Parting, Platform, Time, Trap, Work};
 use corosensei::Yielder;
 use fixedbitset::FixedBitSet;
@@ -26,6 +26,10 @@ pub type Threads = Box<dyn FnOnce(&Thread) -> Vec<ThreadSpec> + Send>;
 
 /// Stack of a thread in bytes, besides its guard page. Lock algorithms need little; a panic's message some KiB.
 const STACK_BYTES: usize = 64 * 1024;
+
+/// How much later than asked for a thread's sleep ends, in ns: Linux's default timer slack (prctl(2), `PR_SET_TIMERSLACK`), which is used up where
+/// no other interrupt comes before.
+const TIMER_SLACK_NS: Nanos = 50_000;
 
 /// A thread to be.
 pub struct ThreadSpec {
@@ -521,13 +525,14 @@ impl Platform for Thread {
             Parting::PassTick => self.engine.ticks().pass(self.tick_period(), || self.tick()),
         }
     }
-    /// sched_yield, as natively.
-    fn relinquish(&self) -> bool {
-        let yields = self.slice.is_ours();
-        if yields {
-            self.sched_yield();
+    /// As natively.
+    fn relinquish(&self, turn: u32) -> bool {
+        match self.slice.relinquish(turn) {
+            None => return false,
+            Some(Relinquish::Yield) => self.sched_yield(),
+            Some(Relinquish::Sleep(ns)) => self.sleep(ns + TIMER_SLACK_NS),
         }
-        yields
+        true
     }
     /// Without cost: whoever counts is an observer.
     #[inline]

@@ -229,7 +229,6 @@ pub enum Hasty {}
 impl Tuning for Hasty {
     const SPIN_NS: Nanos = 100;
     const RESPIN_NS: Nanos = 100;
-    const YIELDS: u32 = 0;
     const QUEUE_SPIN_NS: Nanos = 100;
     const BYPASS_MAX: u32 = 1;
 }

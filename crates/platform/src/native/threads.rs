@@ -2,12 +2,12 @@
 
 use super::{asymmetric_fences, futex_wait, futex_wake, slot, spin_until};
 use crate::bare::atomic_words;
-use crate::slices::{Clocks, Rounds, Slice};
+use crate::slices::{Clocks, Relinquish, Rounds, Slice};
 use crate::ticks::Ticks;
 use crate::{CpuId, Line, NEVER, Nanos, Ordering, Parting, Platform, Time};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, fence};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Whatever thread calls. [`Platform::cpu`] is the thread's number, at most 65,534, or [`Threads::NOBODY`].
 #[derive(Clone, Copy, Debug, Default)]
@@ -71,13 +71,15 @@ impl Platform for Threads {
             }),
         }
     }
-    fn relinquish(&self) -> bool {
-        // A thread that is being torn down sleeps.
-        let yields = SLICE.try_with(|Member(slice)| slice.is_ours()).unwrap_or(false);
-        if yields {
-            std::thread::yield_now();
+    fn relinquish(&self, turn: u32) -> bool {
+        // A thread that is being torn down waits in another way.
+        let how = SLICE.try_with(|Member(slice)| slice.relinquish(turn)).ok().flatten();
+        match how {
+            None => return false,
+            Some(Relinquish::Yield) => std::thread::yield_now(),
+            Some(Relinquish::Sleep(ns)) => std::thread::sleep(Duration::from_nanos(ns)),
         }
-        yields
+        true
     }
     // Without the feature these are the trait's own, which do nothing.
     #[cfg(feature = "lock-stats")]
