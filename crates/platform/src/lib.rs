@@ -234,7 +234,7 @@ pub trait Platform {
         let _ = how;
     }
     /// The caller waits, and spinning has been in vain, for the `turn`-th time in this wait (from 0): let others run for a
-    /// while ([`Relinquish`]). False: it has not been done, since it cannot be, would cost more than it helps, or has been done often enough; wait in another way.
+    /// while ([`slices::Relinquish`]). False: it has not been done, since it cannot be, would cost more than it helps, or has been done often enough; wait in another way.
     #[inline]
     fn relinquish(&self, turn: u32) -> bool {
         let _ = turn;

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import statistics
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -83,14 +84,13 @@ def native(
 ) -> list[Row]:
     """Measure on this machine's threads; every repetition runs all locks with all numbers of threads.
 
-    Each time in another order: what ran before must not favour one.
+    The locks of a repetition and a number of threads in an order drawn for these: what ran before must not favour one.
     """
     load, names = load or Load(), chosen(locks, "native")
     rows: list[Row] = []
     for r in range(repeat):
         for n in threads:
-            first = r % len(names)
-            for lock in names[first:] + names[:first]:
+            for lock in random.Random(f"{r} {n}").sample(names, len(names)):
                 if progress:
                     progress(len(rows), repeat * len(threads) * len(names), "runs")
                 text = load.to_json(n, SECONDS_NATIVE, load.seed, WARMUP_NATIVE)
