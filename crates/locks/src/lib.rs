@@ -24,7 +24,7 @@
 //!
 //! | module | hand-over | waiters | choose it when |
 //! |---|---|---|---|
-//! | [`adaptive`] | to whoever comes, a bounded number of times past the first in line | spin for some µs, yield, then sleep in a queue | in doubt; threads in general, more of them than CPUs |
+//! | [`adaptive`] | to whoever comes, a bounded number of times past the first in line | spin for some µs, sleep for moments or yield, then sleep in a queue | in doubt; threads in general, more of them than CPUs |
 //! | [`unfair_byte`] | to anybody; a waiter may be passed for ever | spin on the lock | sections are short and rarely contended, and fairness does not matter |
 //! | [`ticket`] | first come, first served | spin on the lock | few CPUs, each thread has one to itself, and order or a bound on the wait matters |
 //! | [`queued`] | first come, first served | one spins on the lock, the others on a line of their own | many CPUs, each thread has one to itself |

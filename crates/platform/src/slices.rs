@@ -143,7 +143,7 @@ pub trait Clocks {
 pub struct Slice {
     /// Waits for locks.
     passages: Cell<u32>,
-    /// Their number when a thread last had spun in vain.
+    /// Their number when the thread last spun in vain.
     vain: Cell<u32>,
     /// Is that wait one of many that were short?
     stalled: Cell<bool>,
