@@ -188,7 +188,8 @@ fn looks_synthetic(what: &str) -> bool {
     what.starts_with(|c: char| c.is_ascii_digit()) && what.chars().all(|c| c.is_ascii_digit() || "nlct".contains(c))
 }
 
-/// The names closest to `name`, if any is close: at most a third of its letters differ, or one contains the other.
+/// The names closest to `name`, if any is close: at most a third of its letters differ, or it is part of one, or a good part
+/// (a third) of it is one.
 pub fn close_to<'a>(name: &str, all: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     if name.len() > 100 {
         return Vec::new();
@@ -196,7 +197,8 @@ pub fn close_to<'a>(name: &str, all: impl Iterator<Item = &'a str>) -> Vec<&'a s
     let mut close: Vec<(usize, &str)> = all
         .filter_map(|other| {
             let d = strsim::levenshtein(name, other);
-            let part = name.len() >= 3 && (other.contains(name) || name.contains(other));
+            let part =
+                name.len() >= 3 && (other.contains(name) || name.contains(other) && other.len() * 3 >= name.len());
             (part || d * 3 <= name.chars().count().max(3)).then_some((d, other))
         })
         .collect();

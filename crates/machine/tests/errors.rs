@@ -72,6 +72,10 @@ fn unknown_keys() {
         "m.toml:13: lines.zzzzzz: unknown key; keys here are hit, atomic, core, llc, node, remote"
     );
     assert_eq!(edited("hi = 60", "high = 60"), "m.toml:13: lines.llc.high: unknown key; did you mean hi?");
+    assert_eq!(
+        edited("hi = 60", "hi_of_all_runs = 60"),
+        "m.toml:13: lines.llc.hi_of_all_runs: unknown key; keys here are value, lo, hi, source"
+    );
     assert_eq!(edited("[cpu]", "[cpus]"), "m.toml:15: cpus: unknown key; did you mean cpu?");
     assert_eq!(
         edited("nodes =", "node ="),

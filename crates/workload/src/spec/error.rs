@@ -88,7 +88,7 @@ pub enum WorkloadError {
     Recording(#[from] crate::recording::RecordingError),
 }
 
-/// The names closest to `name`, if any is close: at most a third of its letters differ, or one contains the other.
+/// [`contend_machine::close_to`] of owned names.
 pub(crate) fn close_to(name: &str, all: &[String]) -> Vec<String> {
     contend_machine::close_to(name, all.iter().map(String::as_str)).into_iter().map(String::from).collect()
 }
