@@ -80,10 +80,50 @@ fn rounds_per_ns() -> f64 {
 }
 
 struct Thread {
+    rng: Pcg64Mcg,
+    /// Rounds of work, shortest and longest.
+    think: (u64, u64),
+    /// When what counts begins, in ticks of the clock.
+    begin: u64,
     count: u64,
     /// In ticks of the clock.
     waits: Histogram<u64>,
+    /// By the beginning of what counts.
+    used_before: Option<Used>,
     used: Used,
+}
+
+impl Thread {
+    fn new(load: &Load, number: u32, think: (u64, u64), begin: u64) -> Self {
+        Thread {
+            rng: Pcg64Mcg::seed_from_u64(load.seed << 32 | u64::from(number)),
+            think,
+            begin,
+            count: 0,
+            waits: waits(),
+            used_before: None,
+            used: Used::default(),
+        }
+    }
+
+    /// After a critical section: count it, and think. One piece of code, whatever the lock: so that no lock is compiled into it.
+    #[inline(never)]
+    fn between(&mut self, asked: u64, wait: u64) {
+        if asked >= self.begin {
+            self.used_before.get_or_insert_with(Used::by_this_thread);
+            self.waits.saturating_record(wait);
+            self.count += 1;
+        }
+        work(self.rng.random_range(self.think.0..=self.think.1));
+    }
+}
+
+/// The critical section: two lines of the shared data are written.
+#[inline(never)]
+fn inside(data: &mut [u64; 16], rounds: u64) {
+    data[0] += 1;
+    work(rounds);
+    data[8] = data[0];
 }
 
 /// What a thread has used since it began.
@@ -123,10 +163,8 @@ impl Visitor for Run<'_> {
             })
         };
         let body = |i: u32| {
-            let mut rng = Pcg64Mcg::seed_from_u64(load.seed << 32 | u64::from(i));
-            let mut mine = Thread { count: 0, waits: waits(), used: Used::default() };
             let (begin, end) = start();
-            let mut used_before = None;
+            let mut mine = Thread::new(load, i, think, begin);
             loop {
                 let asked = clock.raw();
                 if asked >= end {
@@ -135,20 +173,12 @@ impl Visitor for Run<'_> {
                 let wait = guarded.lock.with(|| {
                     let wait = clock.raw().saturating_sub(asked);
                     // SAFETY: the lock is held.
-                    let data = unsafe { guarded.data() };
-                    data[0] += 1;
-                    work(critical);
-                    data[8] = data[0];
+                    inside(unsafe { guarded.data() }, critical);
                     wait
                 });
-                if asked >= begin {
-                    used_before.get_or_insert_with(Used::by_this_thread);
-                    mine.waits.saturating_record(wait);
-                    mine.count += 1;
-                }
-                work(rng.random_range(think.0..=think.1));
+                mine.between(asked, wait);
             }
-            mine.used = used_before.map_or_else(Used::default, |before| Used::by_this_thread() - before);
+            mine.used = mine.used_before.map_or_else(Used::default, |before| Used::by_this_thread() - before);
             mine
         };
         let hog = || {
