@@ -83,8 +83,6 @@ struct Thread {
     rng: Pcg64Mcg,
     /// Rounds of work, shortest and longest.
     think: (u64, u64),
-    /// When what counts begins, in ticks of the clock.
-    begin: u64,
     count: u64,
     /// In ticks of the clock.
     waits: Histogram<u64>,
@@ -94,11 +92,10 @@ struct Thread {
 }
 
 impl Thread {
-    fn new(load: &Load, number: u32, think: (u64, u64), begin: u64) -> Self {
+    fn new(load: &Load, number: u32, think: (u64, u64)) -> Self {
         Thread {
             rng: Pcg64Mcg::seed_from_u64(load.seed << 32 | u64::from(number)),
             think,
-            begin,
             count: 0,
             waits: waits(),
             used_before: None,
@@ -106,10 +103,10 @@ impl Thread {
         }
     }
 
-    /// After a critical section: count it, and think. One piece of code, whatever the lock: so that no lock is compiled into it.
+    /// After a critical section: count it, if it `counts`, and think. One piece of code, whatever the lock: so that no lock is compiled into it.
     #[inline(never)]
-    fn between(&mut self, asked: u64, wait: u64) {
-        if asked >= self.begin {
+    fn between(&mut self, wait: u64, counts: bool) {
+        if counts {
             self.used_before.get_or_insert_with(Used::by_this_thread);
             self.waits.saturating_record(wait);
             self.count += 1;
@@ -163,8 +160,8 @@ impl Visitor for Run<'_> {
             })
         };
         let body = |i: u32| {
+            let mut mine = Thread::new(load, i, think);
             let (begin, end) = start();
-            let mut mine = Thread::new(load, i, think, begin);
             loop {
                 let asked = clock.raw();
                 if asked >= end {
@@ -176,7 +173,7 @@ impl Visitor for Run<'_> {
                     inside(unsafe { guarded.data() }, critical);
                     wait
                 });
-                mine.between(asked, wait);
+                mine.between(wait, asked >= begin);
             }
             mine.used = mine.used_before.map_or_else(Used::default, |before| Used::by_this_thread() - before);
             mine

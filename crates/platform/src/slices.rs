@@ -49,7 +49,7 @@ const CROWDED_PERCENT: u64 = 80;
 /// And if it is preempted at least this often. One that sleeps by itself gets little, too.
 const CROWDED_PREEMPTED_NS: Nanos = 25_000_000;
 
-/// A wait after so many short ones is not short since the holder has lost its CPU, or sleeps: not since sections are long.
+/// After so many short waits a long one says that the holder has lost its CPU, or sleeps; not that sections are long.
 const STALL_PASSAGES: u32 = 16;
 /// The first sleep of one who waits for such a holder, in ns: as long as other programs often take a CPU for, and some context switches.
 const SLEEP_NS: Nanos = 20_000;
