@@ -358,22 +358,37 @@ impl<P: Platform, N: Nodes<P, Node<P>>, T: Tuning> Adaptive<P, N, T> {
         }
     }
 
-    /// Let go of the lock, held as `held`, for whom `free` says.
+    /// Let go of the lock: the free word is `free`; wake a head that has halted.
     ///
     /// It looks at the queue again after others may have the lock: nobody may free it before this returns. (A reference says so.)
     #[inline]
-    fn let_go(&self, p: &P, held: u64, free: u64) {
-        let parting = (held & ASKS != 0).then(|| p.parting());
-        // Without us the next may have nobody to wait for, and would not ask.
-        let asks = if parting == Some(Parting::PassTick) { ASKS } else { 0 };
-        p.store(&self.lock, free | asks, Ordering::Release);
+    fn release(&self, p: &P, free: u64) {
+        p.store(&self.lock, free, Ordering::Release);
         p.light_fence();
         if self.look(p) & HALTED != 0 {
             self.kick_halted(p);
         }
-        if let Some(parting) = parting {
-            p.part(parting);
+    }
+
+    /// Let go of the lock, held as `held`, for whom `free` says.
+    fn let_go(&self, p: &P, held: u64, free: u64) {
+        if held & ASKS == 0 {
+            return self.release(p, free);
         }
+        let parting = p.parting();
+        // Without us the next may have nobody to wait for, and would not ask.
+        self.release(p, if parting == Parting::PassTick { free | ASKS } else { free });
+        p.part(parting);
+    }
+
+    /// Release past a queue, or as one that had to wait.
+    #[inline(never)]
+    fn unlock_contended(&self, p: &P, held: u64, queue: u64) {
+        // Past a queue, or while one began.
+        if queue & TAIL_MASK != 0 && held & OWN == 0 {
+            p.lock_event(LockEvent::PvLockStealing, 1);
+        }
+        self.let_go(p, held, Self::free(held, queue));
     }
 
     #[cold]
@@ -426,11 +441,8 @@ impl<P: Platform, N: Nodes<P, Node<P>>, T: Tuning> RawLock<P> for Adaptive<P, N,
         // The holder's own word: nobody else changes it.
         let held = p.load(&self.lock, Ordering::Relaxed);
         let queue = self.look(p);
-        // Past a queue, or while one began.
-        if queue & TAIL_MASK != 0 && held & OWN == 0 {
-            p.lock_event(LockEvent::PvLockStealing, 1);
-        }
-        self.let_go(p, held, Self::free(held, queue));
+        // One test for both.
+        if (held ^ LOCKED) | queue == 0 { self.release(p, 0) } else { self.unlock_contended(p, held, queue) }
     }
 }
 
