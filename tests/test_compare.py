@@ -225,7 +225,7 @@ def test_three_results_and_a_picture(contend: Contend, two: tuple[str, str], tmp
 
 WRONG = [
     (["old"], "RESULT... is missing"),
-    (["old", "nowhere"], "nowhere: cannot be read: no such file"),
+    (["old", "nowhere"], "nowhere: cannot be read: No such file or directory"),
     (["old", "empty"], "empty: found a directory without results"),
     (["old", "new", "--seeds", "1"], "found '1'; should be a whole number from 2 to 10,000"),
     (["old", "new", "--jobs", "0"], "found '0'; should be a whole number from 1 to 4,096"),

@@ -54,6 +54,29 @@ SCENARIOS = [
         "x.toml:3: `wake_pth` = `remote-lock`: no such feature; did you mean `wake_path`?",
     ),
     (
+        "group-weight",
+        f'machine = "4c"\n[groups]\n"/a" = 10001\n{WORKLOAD}',
+        "x.toml:3: groups./a: found 10001; should be a weight from 1 to 10000, as cpu.weight has; 100 is the default",
+    ),
+    (
+        "group-path",
+        f'machine = "4c"\n[groups]\na = 1\n{WORKLOAD}',
+        'x.toml:3: groups.a: found "a"; should be a path such as /web or /web/api, at most 16 deep, as below '
+        "/sys/fs/cgroup",
+    ),
+    (
+        "group-of-fifo",
+        f'machine = "4c"\npolicy = "fifo"\n[groups]\n"/a" = 1\n{WORKLOAD}',
+        "x.toml:4: groups./a: found groups under a FIFO policy; should be left out, or a fair policy such as "
+        "linux-6.18",
+    ),
+    (
+        "group-of-a-part",
+        'machine = "4c"\n[workload]\nkind = "mix"\nparts = [{ kind = "hogs", group = "a" }]\n',
+        'x.toml:4: workload.parts.0.group: found "a"; should be a path such as /web or /web/api, at most 16 deep, as '
+        "below /sys/fs/cgroup",
+    ),
+    (
         "feature-value",
         f'machine = "4c"\n[set]\nsis_core = 3\n{WORKLOAD}',
         "x.toml:3: `sis_core` = `3`: should be true or false",
@@ -106,7 +129,7 @@ SCENARIOS = [
     (
         "missing-input",
         'machine = "4c"\n[workload]\nkind = "rt-app"\nfile = "gone.json"\n',
-        "gone.json: cannot be read: no such file",
+        "gone.json: cannot be read: No such file or directory",
     ),
 ]
 
@@ -124,7 +147,7 @@ def test_scenario(contend: Contend, tmp_path: Path, text: str, message: str) -> 
 
 
 def test_files_of_other_kinds(contend: Contend, tmp_path: Path) -> None:
-    check(contend, "nope.toml: cannot be read: no such file", "nope.toml")
+    check(contend, "nope.toml: cannot be read: No such file or directory", "nope.toml")
     (tmp_path / "empty").touch()
     check(
         contend,
@@ -211,7 +234,7 @@ def test_command_line(contend: Contend, args: list[str], message: str) -> None:
         (["--set", "sis_crore=1"], "--set: `sis_crore` = `1`: no such feature; did you mean `sis_core`?"),
         (["--set", "machine.lines.llc=x"], '--set: machine.lines.llc: found "x"; should be a whole number'),
         (["--set", "workload.grops=1"], "--set: workload.grops: unknown key; did you mean groups?"),
-        (["--trace", "/gone/x"], "/gone/x: cannot be written: No such file or directory (os error 2)"),
+        (["--trace", "/gone/x"], "/gone/x: cannot be written: No such file or directory"),
         (["--out", "small.toml"], "small.toml: cannot be written: a file of this name exists; name a directory for the "
          "result"),
     ],
@@ -233,3 +256,11 @@ def test_damaged_results(contend: Contend, small: Path, tmp_path: Path) -> None:
     (tmp_path / "r" / "summary.json").write_text(good)
     (tmp_path / "r" / "tasks.arrow").unlink()
     assert contend("explain", "r").stderr == "error: r/tasks.arrow: cannot be read: No such file or directory\n"
+
+
+def test_too_many_groups(contend: Contend, tmp_path: Path) -> None:
+    weights = "\n".join(f'"/g{i}" = 100' for i in range(4096))
+    (tmp_path / "x.toml").write_text(f'machine = "512c"\n{WORKLOAD}[groups]\n{weights}\n')
+    check(contend, "x.toml: groups: found 4096 groups on 512 CPUs; should be at most 2048", "x.toml")
+    (tmp_path / "x.toml").write_text(f'machine = "2c"\n{WORKLOAD}[groups]\n{weights}\n"/more" = 1\n')
+    check(contend, 'x.toml:4101: groups./more: found "/more"; should be at most 4096 groups', "x.toml")

@@ -54,6 +54,11 @@ def recording(path: Path) -> dict[str, object]:
     return tomllib.loads((path / "recording.toml").read_text())
 
 
+def files_of(path: Path) -> list[str]:
+    """What a recording's directory holds, besides the sessions: there may be some at one time and none at another."""
+    return sorted(p.name for p in path.iterdir() if p.name != store.SESSIONS)
+
+
 def report(file: Path) -> list[str]:
     """Events as trace-cmd prints them."""
     done = subprocess.run(["trace-cmd", "report", "-i", str(file)], capture_output=True, text=True, check=True)
@@ -69,7 +74,7 @@ def test_a_recording_holds_what_the_kernel_did(contend: Contend, tmp_path: Path)
     assert "exit status was 3" in done.stdout and "contend run a.rec --machine" in done.stdout
     assert left_over() == []
     assert [p.name for p in tmp_path.iterdir()] == ["a.rec"]
-    assert sorted(p.name for p in (tmp_path / "a.rec").iterdir()) == ["machine.toml", "recording.toml", "trace.dat"]
+    assert files_of(tmp_path / "a.rec") == ["machine.toml", "recording.toml", "trace.dat"]
 
     said = recording(tmp_path / "a.rec")
     assert said["schema"] == 1 and said["file"] == "trace.dat" and said["command"] == COMMAND
@@ -109,6 +114,64 @@ def test_the_shipped_recordings_run(contend: Contend, name: str, which: str) -> 
     path = ROOT / f"recordings/{name}-{which}.rec"
     run = contend("run", path, "--json")
     assert (run.returncode, json.loads(run.stdout)["outcome"]) == (0, "finished"), run.stderr
+
+
+def test_several_recordings_are_validated_with_their_medians(contend: Contend) -> None:
+    names = ["redis-a", "sqlite-a", "dbench-a"]
+    paths = [ROOT / f"recordings/{name}.rec" for name in names]
+    said = json.loads(contend("validate", *paths, "--json").stdout)
+    assert [r["path"] for r in said["recordings"]] == [str(p) for p in paths]
+    for key, median in said["medians"].items():
+        errors = sorted(abs(r["compared"][key]["error_pct"]) for r in said["recordings"])
+        assert median["error_pct"] == errors[1], key
+        assert median["factor"] >= 1, key
+    # This kernel does not record how idle CPUs go on to what an interrupt woke there.
+    assert all(r["hidden_arrivals"] > 0 for r in said["recordings"])
+    shown = contend("validate", *paths).stdout
+    assert "median, without signs" in shown and "within a factor of" in shown
+    alone = json.loads(contend("validate", paths[0], "--json").stdout)
+    assert alone["compared"] == said["recordings"][0]["compared"]
+
+
+def test_a_shipped_recording_with_sessions_has_groups(contend: Contend) -> None:
+    path = ROOT / "recordings/pgbench-c.rec"
+    groups = json.loads(contend("run", path, "--json").stdout)["groups"]
+    # Each process of the server began a session.
+    assert sum(g["runtime_share"] > 0.1 for g in groups) == 5, groups
+    assert all(g["name"].startswith("/autogroup-") and g["weight"] == 100 for g in groups)
+    assert json.loads(contend("run", path, "--set", "autogroup=false", "--json").stdout)["groups"] == []
+    # The model in a file, exact, knows them too.
+    assert contend("model", path, "--out", "m.arrow").returncode == 0
+    again = json.loads(contend("run", "m.arrow", "--set", "autogroup=true", "--json").stdout)["groups"]
+    assert [g["name"] for g in again] == [g["name"] for g in groups]
+
+
+@with_tracefs
+def test_sessions_are_recorded(contend: Contend, tmp_path: Path) -> None:
+    if os.getpid() not in [pid for pids in kernel.sessions().values() for pid in pids]:
+        pytest.skip("this kernel has no autogroup, or cgroups weigh what runs here")
+    code = "import os; p = os.fork(); p or os.setsid(); sum(range(3_000_000)); p and os.wait()"
+    assert contend("record", "--out", "s.rec", "--", sys.executable, "-c", code).returncode == 0
+    known = tomllib.loads((tmp_path / "s.rec/sessions.toml").read_text())["sessions"]
+    assert os.getpid() in [pid for pids in known.values() for pid in pids]
+    groups = json.loads(contend("run", "s.rec", "--set", "autogroup=true", "--json").stdout)["groups"]
+    assert sum(g["tasks"] > 0 for g in groups) == 2, groups
+
+
+def test_cgroups_with_a_weight_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel, "CGROUPS", [str(tmp_path)])
+    (tmp_path / "a/b").mkdir(parents=True)
+    (tmp_path / "a/cpu.weight").write_text("100\n")
+    told = {
+        "0::/": False,
+        "0::/a": True,
+        "0::/a/b": True,
+        "0::/b": False,
+        "9:name=systemd:/x\n1:cpu,cpuacct:/\n0::/": False,
+        "1:cpu,cpuacct:/x\n0::/": True,
+        "4:cpuset:/x\n0::/": False,
+    }
+    assert {text: kernel._weighted(text) for text in told} == told
 
 
 @with_tracefs
@@ -213,7 +276,7 @@ def test_perf_stands_in(contend: Contend, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     said = recording(tmp_path / "p.rec")
     assert said["file"] == "trace.txt.gz" and int(str(said["events"])) > 10 and said["exit_status"] == 0
-    assert sorted(p.name for p in (tmp_path / "p.rec").iterdir()) == ["machine.toml", "recording.toml", "trace.txt.gz"]
+    assert files_of(tmp_path / "p.rec") == ["machine.toml", "recording.toml", "trace.txt.gz"]
     run = contend("run", "p.rec", "--json")
     assert run.returncode == 0, run.stderr
     assert json.loads(run.stdout)["policy"] == said["policy"]

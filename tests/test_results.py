@@ -35,6 +35,57 @@ def test_threads_side_by_side_give_the_same_result(small: Path) -> None:
     assert all(r.summary == alone.summary for r in many)
 
 
+def test_groups_have_what_they_weigh(tmp_path: Path) -> None:
+    scenario = ROOT / "scenarios/groups.toml"
+    result = package.run(scenario, out=tmp_path / "r")
+    web, batch = result.summary["groups"]
+    assert [web["name"], web["weight"], web["tasks"]] == ["/web", 300, 3]
+    assert web["runtime_share"] == pytest.approx(0.75, abs=0.01)
+    assert batch["runtime_share"] == pytest.approx(0.25, abs=0.01)
+    tasks = result["tasks"].group_by("group").agg(pl.len()).sort("group")
+    assert tasks.rows() == [("/batch", 5), ("/web", 3)]
+    # Stored whole: another weight is another run, the same one the same.
+    assert package.run(tmp_path / "r").summary == result.summary
+    heavy = package.run(tmp_path / "r", set={"groups./web": "900"}).summary["groups"][0]
+    assert heavy["runtime_share"] == pytest.approx(0.875, abs=0.01)
+
+
+def test_what_a_group_had_is_a_number_to_compare_by(contend: Contend, tmp_path: Path) -> None:
+    part = {"kind": "hogs", "tasks": 1, "duration_ms": 100}
+    parts = [{**part, "group": "/a.slice/b"}, part]
+    scenario = {"machine": "1c", "workload": {"kind": "mix", "parts": parts}}
+    for weight in ("100", "300"):
+        package.run(scenario, set={"groups./a.slice": weight}, out=tmp_path / weight)
+    said = contend("compare", "100", "300", "--seeds", "2", "--json").stdout
+    assert (
+        "groups./a.slice.runtime_share" in said
+        and "groups./a.slice" in said
+        and "groups./a.slice/b.runtime_share" in said
+    )
+    from contend.study.values import read
+
+    shares = [read(package.load(tmp_path / w).summary, "groups./a.slice.runtime_share") for w in ("100", "300")]
+    assert shares == [pytest.approx(0.5, abs=0.05), pytest.approx(0.75, abs=0.05)]
+
+
+def test_virtual_machines_share_by_the_weights_of_their_groups() -> None:
+    hog = {"kind": "hogs", "tasks": 1, "duration_ms": 4000}
+    scenario = {
+        "machine": "1c",
+        "horizon_s": 3,
+        "groups": {"/vms/vm0": 300},
+        "guest": [{"name": "vm", "vcpus": 1, "background": True, "copies": 2, "group": "/vms", "workload": hog}],
+        "workload": hog,
+    }
+    groups = {g["name"]: g["runtime_share"] for g in package.run(scenario).summary["groups"]}
+    # The host's hog and /vms are equals.
+    assert groups == {
+        "/vms": pytest.approx(0.5, abs=0.02),
+        "/vms/vm0": pytest.approx(0.375, abs=0.02),
+        "/vms/vm1": pytest.approx(0.125, abs=0.02),
+    }
+
+
 def test_another_seed_is_another_run(tmp_path: Path) -> None:
     random_load = {"machine": "4c", "workload": {"kind": "mmc", "jobs": 50}}
     hashes = {package.run(random_load, seed=seed).summary["trace_hash"] for seed in range(4)}

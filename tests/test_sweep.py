@@ -151,6 +151,27 @@ def tasks(sweep: dict[str, Any]) -> list[Any]:
     return [json.loads(made.task(p).scenario) for p in points(read)]
 
 
+def test_a_sweep_over_a_recording_takes_all_its_files(contend: Contend, tmp_path: Path) -> None:
+    scenario = str(ROOT / "recordings/pgbench-c.rec")
+    (tmp_path / "s.toml").write_text(
+        f'scenario = "{scenario}"\n[grid]\nmachine = ["2c", "4c"]\nset.autogroup = [true, false]\n'
+    )
+    assert contend("sweep", "s.toml").returncode == 0
+    table = pl.read_parquet(tmp_path / "s.sweep/sweep.parquet")
+    assert table["outcome"].to_list() == ["finished"] * 4
+    # The events, the machine they were recorded on, and the sessions: by their contents.
+    (first, *_) = tasks({"scenario": scenario, "grid": {"machine": ["2c"]}})
+    names = [first["workload"][key].rsplit("/", 1)[1] for key in ("file", "recorded_on", "sessions")]
+    assert names == ["trace.dat.gz", "machine.toml", "sessions.toml"]
+    assert all(first["workload"][key].startswith("inputs/") for key in ("file", "recorded_on", "sessions"))
+
+
+def test_weights_of_groups_vary() -> None:
+    scenario = str(ROOT / "scenarios/groups.toml")
+    one, two = tasks({"scenario": scenario, "grid": {"groups./web": [50, 300]}})
+    assert (one["groups"], two["groups"]) == ({"/web": 50}, {"/web": 300})
+
+
 def test_every_kind_of_key() -> None:
     guests = {
         "machine": "8c",

@@ -159,13 +159,16 @@ def test_lost_records_and_unknown_events_are_said(contend: Contend, tmp_path: Pa
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["nothing.bin"], "error: nothing.bin: No such file or directory"),
+        (["nothing.bin"], "error: nothing.bin: cannot be read: No such file or directory"),
         ([str(ROOT / "README.md")], "README.md: found text; expected a binary trace of xentrace"),
         ([str(sample("credit-mixed")), "--cpu-hz", "fast"], "error: --cpu-hz: found 'fast'; should be a frequency"),
         ([str(sample("credit-mixed")), "--cpu-hz", "-1"], "error: --cpu-hz: found '-1'; should be a frequency"),
         ([str(sample("credit-mixed")), "--cpu-hz", "1k"], "error: cpu-hz: found 1000; should be from 1000000 to"),
         ([str(sample("credit-mixed")), "--dump", "--write", "x"], "error: --dump and --write cannot be used together"),
-        ([str(sample("credit-mixed")), "--write", "no/such/dir/x"], "error: no/such/dir/x: No such file or directory"),
+        (
+            [str(sample("credit-mixed")), "--write", "no/such/dir/x"],
+            "error: no/such/dir/x: cannot be written: No such file or directory",
+        ),
         ([], "error: FILE is missing"),
     ],
 )

@@ -132,5 +132,6 @@ def explain(result: Result) -> dict[str, Any]:
         "wakeup_latency_us": s["wakeup_latency_us"],
         "metrics": s["metrics"],
         "tasks": s["tasks"],
+        "groups": s.get("groups", []),
         "longest_waits": _tasks(result),
     }

@@ -132,6 +132,10 @@ def quantities(summary: dict[str, Any]) -> list[Quantity]:
     for name in ("tasks.switches", "tasks.preempted", "tasks.migrations", "engine.ipis"):
         add("scheduling", name, "count", grows=True)
     add("scheduling", "tasks.delay_s", "s", LESS, grows=True)
+    for g in summary.get("groups", []):
+        share = 100 * g["runtime_share"]
+        out.append(Quantity("groups", f"groups.{g['name']}.runtime_share", "%", share))
+        add("groups", f"groups.{g['name']}.delay_s", "s", LESS, grows=True)
     for kind in summary["lock_kinds"]:
         add("locks", f"lock_kinds.{kind['kind']}.contended", "count", LESS, grows=True)
         add("locks", f"lock_kinds.{kind['kind']}.wait_s", "s", LESS, grows=True)

@@ -170,6 +170,7 @@ def explained(e: dict[str, Any], out: Console) -> None:
     recorded_locks(e["recorded_locks"], out)
     if not e["xen"]:
         _wakeups(e, out)
+    _groups(e["groups"], out)
     waits = [
         (
             f"{t['name']}:{t['task']}",
@@ -254,6 +255,32 @@ def _locks(e: dict[str, Any], out: Console) -> None:
         return
     title = "Busiest locks of the host, by time waited" if e["guests"] else "Busiest locks, by time waited"
     out.print(table(title, LOCK_COLUMNS, rows))
+
+
+def _groups(groups: Sequence[Mapping[str, Any]], out: Console) -> None:
+    """The groups of tasks; nothing if there are none."""
+    if not groups:
+        return
+    columns = [
+        ("group", "fold"),
+        ("weight", "right"),
+        ("tasks", "right"),
+        ("CPU time", "right"),
+        ("of all tasks'", "right"),
+        ("runnable, not running", "right"),
+    ]
+    rows = [
+        (
+            escape(g["name"]),
+            f"{g['weight']:,}",
+            f"{g['tasks']:,}",
+            seconds(g["runtime_s"]),
+            percent(g["runtime_share"]),
+            seconds(g["delay_s"]),
+        )
+        for g in groups
+    ]
+    out.print(table("Groups of tasks, those within them included", columns, rows))
 
 
 def _wakeups(e: dict[str, Any], out: Console) -> None:

@@ -2,7 +2,7 @@
 
 use contend_platform::Time;
 use contend_sim::guest::{GuestSpec, Guests};
-use contend_sim::program::Workload;
+use contend_sim::program::{Groups, Workload};
 use contend_sim::xen::{Content, DomainSetup};
 use contend_workload::WorkloadError;
 use contend_workload::recording::RecordingReport;
@@ -23,6 +23,7 @@ pub(crate) fn build(
     let mut specs = Vec::new();
     let mut vcpus = 0;
     for guest in &plan.guests {
+        let groups = guest.groups();
         for (copy, name) in guest.names().into_iter().enumerate() {
             let (workload, reports) = programs(plan, guest, read)?;
             if copy == 0 {
@@ -35,6 +36,7 @@ pub(crate) fn build(
                 features: guest.features.clone(),
                 hz: guest.hz,
                 workload,
+                group: groups.get(copy).and_then(|path| plan.groups.find(path)).unwrap_or_default(),
                 pin: guest.pins(vcpus, cpus),
                 background: guest.background,
                 memory: guest.memory,
@@ -51,7 +53,7 @@ fn programs(
     guest: &GuestPlan,
     read: ReadFile<'_>,
 ) -> Result<(Workload, Vec<RecordingReport>), ScenarioError> {
-    let built = guest.workload.build_with_reports(guest.vcpus(), read).map_err(|mut e| {
+    let built = guest.workload.build_in(Groups::default(), guest.vcpus(), read).map_err(|mut e| {
         if let WorkloadError::Spec(e) = &mut e {
             e.key = format!("guest.{}", e.key);
         }

@@ -83,7 +83,7 @@ fn of_plan(plan: &Plan, command: &str, all: bool) -> Result<(Model, Option<Recor
     let read = |file: &str| plan.read_input(file);
     let input = |file: &str| {
         let read = read(file);
-        read.map_err(|e| RunError::from(ScenarioError::Read { file: file.into(), why: e.to_string() }))
+        read.map_err(|e| RunError::from(ScenarioError::Read { file: file.into(), why: contend_machine::reason(&e) }))
     };
     match &plan.workload {
         Some(WorkloadSpec::Recording(spec)) => {
@@ -228,7 +228,8 @@ fn limits(model: &Exact) -> Vec<String> {
 /// CPUs of the machine that a model's recording was made on.
 pub(crate) fn recorded_cpus(path: &Path) -> Result<u32, ScenarioError> {
     let name = path.display().to_string();
-    let bytes = std::fs::read(path).map_err(|e| ScenarioError::Read { file: name.clone(), why: e.to_string() })?;
+    let bytes = std::fs::read(path)
+        .map_err(|e| ScenarioError::Read { file: name.clone(), why: contend_machine::reason(&e) })?;
     let model = Model::parse(&bytes, &name).map_err(|e| ScenarioError::Workload(Box::new(e.into())))?;
     Ok(model.source().cpus.max(1))
 }

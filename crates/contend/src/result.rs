@@ -12,9 +12,12 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use contend_platform::Account;
+use contend_sched::features::PolicyKind;
+use contend_sched::policy::groups;
 use contend_sched::switches::Value;
 use contend_sim::host::{LockReport, Outcome, RunResult};
 use contend_sim::os::{MetricStore, Samples, TaskReport, histogram};
+use contend_sim::program::{GroupId, Groups};
 use contend_workload::recording::{self, RecordingReport};
 use hdrhistogram::Histogram;
 use serde::Serialize;
@@ -82,6 +85,7 @@ pub struct Summary {
     pub wakeup_latency_us: Percentiles,
     pub wakeups: Wakeups,
     pub tasks: Tasks,
+    pub groups: Vec<Group>,
     pub metrics: Metrics,
     pub engine: EngineSummary,
     pub recordings: Vec<String>,
@@ -184,6 +188,18 @@ pub struct Tasks {
     pub switches: u64,
     pub preempted: u64,
     pub migrations: u64,
+}
+
+/// A group of tasks, the groups within it included.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs, reason = "docs/results.md describes each key")]
+pub struct Group {
+    pub name: String,
+    pub weight: u64,
+    pub tasks: u64,
+    pub runtime_s: f64,
+    pub runtime_share: f64,
+    pub delay_s: f64,
 }
 
 /// What programs reported.
@@ -294,6 +310,32 @@ fn task_sums<'a>(tasks: impl Iterator<Item = &'a TaskReport>) -> Tasks {
     Tasks { runtime_s: seconds(runtime), delay_s: seconds(delay), ..sums }
 }
 
+/// The groups that the kernel made, each with what its tasks had.
+fn groups(plan: &Plan, r: &RunResult) -> Vec<Group> {
+    let all: u64 = r.tasks.iter().map(|t| t.run.sum_exec).sum();
+    let mut sums = vec![(0, 0, 0); r.groups.len() + 1];
+    for t in &r.tasks {
+        for group in r.groups.path(t.group) {
+            let sum = &mut sums[group.0 as usize];
+            *sum = (sum.0 + 1, sum.1 + t.run.sum_exec, sum.2 + t.run.wait_sum);
+        }
+    }
+    let sessions = plan.features.autogroup && plan.preset.policy != PolicyKind::Fifo;
+    let made = r.groups.iter().filter(|(_, g)| sessions || !g.session);
+    let row = |(id, g): (GroupId, &groups::Group)| {
+        let (tasks, runtime, delay) = sums[id.0 as usize];
+        Group {
+            name: g.name.clone(),
+            weight: groups::weight_of(g.shares),
+            tasks,
+            runtime_s: seconds(runtime),
+            runtime_share: runtime as f64 / all.max(1) as f64,
+            delay_s: seconds(delay),
+        }
+    };
+    made.map(row).collect()
+}
+
 /// What programs of host or guests reported, as one.
 fn reported<'a>(stores: impl Iterator<Item = &'a MetricStore>) -> MetricStore {
     let mut all = MetricStore::default();
@@ -335,6 +377,8 @@ pub(crate) fn summarise(
         set.extend(xen.features_set().into_iter().map(|(k, v)| (format!("xen.{k}"), v)));
     }
     set.extend(plan.kvm_set().into_iter().map(|(k, v)| (format!("kvm.{k}"), v)));
+    let weights = plan.groups.iter().map(|(_, g)| (format!("groups.{}", g.name), groups::weight_of(g.shares)));
+    set.extend(weights.filter(|(_, w)| *w != groups::WEIGHT_DEFAULT).map(|(k, w)| (k, w.to_string())));
     set.extend(plan.machine_set.iter().map(|(k, v)| (format!("machine.{k}"), v.clone())));
 
     let metrics = reported(std::iter::once(&r.metrics).chain(r.guests.iter().map(|g| &g.metrics)));
@@ -387,6 +431,7 @@ pub(crate) fn summarise(
             probes: r.observed.probes,
         },
         tasks: task_sums(r.tasks.iter()),
+        groups: groups(plan, r),
         metrics: metrics_summary(plan, r, &metrics),
         engine: EngineSummary {
             ipis: r.counts.ipis,
@@ -429,7 +474,7 @@ pub const TABLES: &[&str] = &[
 
 fn tables(plan: &Plan, r: &RunResult, reported: &MetricStore) -> Vec<(&'static str, Vec<u8>)> {
     let all = [
-        task_columns(Table::default(), &r.tasks.iter().collect::<Vec<_>>()),
+        task_columns(Table::default(), &r.tasks.iter().map(|t| (t, &r.groups)).collect::<Vec<_>>()),
         cpus(plan, r),
         domains(r),
         lock_columns(Table::default(), &r.locks.iter().collect::<Vec<_>>()),
@@ -446,11 +491,13 @@ fn tables(plan: &Plan, r: &RunResult, reported: &MetricStore) -> Vec<(&'static s
     std::iter::zip(TABLES.iter().copied(), all.map(Table::into_ipc)).collect()
 }
 
-fn task_columns(table: Table, tasks: &[&TaskReport]) -> Table {
-    let t = || tasks.iter();
+/// A row a task, with the groups of its kernel.
+fn task_columns(table: Table, tasks: &[(&TaskReport, &Groups)]) -> Table {
+    let t = || tasks.iter().map(|(t, _)| *t);
     table
         .u64("task", t().map(|t| t.id))
         .words("name", t().map(|t| t.name.as_str()))
+        .words("group", tasks.iter().map(|(t, groups)| groups.path_of(t.group)))
         .i64("nice", t().map(|t| i64::from(t.nice)))
         .u64("started_ns", t().map(|t| t.started))
         .maybe_u64("exited_ns", t().map(|t| t.exited))

@@ -7,7 +7,9 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
+use contend_sched::features::PolicyKind;
 use contend_sim::host::{Limits, Outcome, Setup, Status, simulate};
+use contend_sim::program::Workload;
 use contend_sim::xen::{self, PoolSetup, Sinks, XenSetup};
 use contend_workload::recording::RecordingReport;
 
@@ -46,8 +48,11 @@ pub fn run(plan: &Plan, options: RunOptions<'_>) -> Result<Output, RunError> {
         inputs.borrow_mut().add(name, &bytes);
         Ok(bytes)
     };
-    let host = plan.workload.as_ref().map(|w| w.build_with_reports(cpus, &read));
-    let (mut workload, mut recordings) = host.transpose().map_err(|e| plan.workload_error(e))?.unwrap_or_default();
+    let host = plan.workload.as_ref().map(|w| w.build_in(plan.groups.clone(), cpus, &read));
+    let host = host.transpose().map_err(|e| plan.workload_error(e))?;
+    let bare = || (Workload { groups: plan.groups.clone(), ..Workload::default() }, Vec::new());
+    let (mut workload, mut recordings) = host.unwrap_or_else(bare);
+    check_groups(plan, &workload)?;
     let mut limits = limits(plan);
     let mut guests = guests::build(plan, &read, &mut recordings)?;
     rings::check(plan, &workload, &guests, plan.xen.is_some())?;
@@ -122,6 +127,28 @@ pub fn run(plan: &Plan, options: RunOptions<'_>) -> Result<Output, RunError> {
     Ok(output)
 }
 
+/// Most queues of groups: a group has one on each CPU.
+const GROUP_QUEUES_MAX: usize = 1 << 20;
+
+/// Has the host's policy the groups that its workload names, and are they not too many? Sessions are groups only where there can be any.
+fn check_groups(plan: &Plan, workload: &Workload) -> Result<(), ScenarioError> {
+    let (groups, cpus) = (workload.groups.len(), plan.machine.topology.nr_cpus());
+    if groups * cpus > GROUP_QUEUES_MAX {
+        let at = At { file: plan.file.clone(), line: 0, key: "groups".into() };
+        let found = format!("{groups} groups on {cpus} CPUs");
+        return Err(ScenarioError::Value { at, found, right: format!("at most {}", GROUP_QUEUES_MAX / cpus) });
+    }
+    let named = workload.groups.iter().find(|(_, g)| !g.session);
+    match named.filter(|_| plan.preset.policy == PolicyKind::Fifo && plan.xen.is_none()) {
+        None => Ok(()),
+        Some((_, group)) => {
+            let at = At { file: plan.file.clone(), line: 0, key: "policy".into() };
+            let found = format!("\"{}\" with the group {}", plan.preset.name, group.name);
+            Err(ScenarioError::Value { at, found, right: "a fair policy such as linux-6.18".into() })
+        }
+    }
+}
+
 /// When a run ends by itself.
 pub(crate) fn limits(plan: &Plan) -> Limits {
     Limits { horizon: plan.horizon_ns.unwrap_or(HORIZON_NS_MAX), stall: plan.stall_ns, warmup: plan.warmup_ns }
@@ -191,7 +218,7 @@ fn quietly<R>(f: impl FnOnce() -> R) -> R {
 }
 
 pub(crate) fn write_error(path: &Path, e: &std::io::Error) -> RunError {
-    RunError::Write { file: path.display().to_string(), why: e.to_string() }
+    RunError::Write { file: path.display().to_string(), why: contend_machine::reason(e) }
 }
 
 /// A file or directory in the making, beside the place where it will stand; removed unless published.

@@ -16,10 +16,20 @@
 //! groups = 16
 //! ```
 //!
+//! Groups of tasks have a weight (`cpu.weight`, 100 if left out); parts of a mix (`group = "/web"`), guests and tasks of rt-app
+//! files are in them:
+//!
+//! ```toml
+//! [groups]
+//! "/web" = 400
+//! "/web/api" = 100
+//! ```
+//!
 //! A [`Scenario`] is what a file says plus the command line's overrides; [`Scenario::plan`] checks it and looks
 //! everything up. rt-app files and recordings stand for scenarios of their own ([`Scenario::from_path`]). Virtual
 //! machines are tables `[[guest]]` ([`guest`]); a table `[xen]` makes them domains of a Xen host ([`xen`]).
 
+mod groups;
 pub mod guest;
 mod recording;
 mod resolved;
@@ -30,9 +40,10 @@ use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use contend_machine::{Machine, MachineError};
+use contend_machine::{Machine, MachineError, reason};
 use contend_sched::features::{Features, Preset};
 use contend_sim::kvm::KvmFeatures;
+use contend_sim::program::Groups;
 use contend_trace::TraceError;
 use contend_workload::{WorkloadError, WorkloadSpec};
 use toml::de::DeTable;
@@ -81,6 +92,7 @@ pub struct Scenario {
     warmup_ns: u64,
     stall_ns: u64,
     set: BTreeMap<String, Given<String>>,
+    groups: BTreeMap<String, Given<u64>>,
     guests: Vec<GuestTable>,
     workload: Option<WorkloadSpec>,
     xen: Option<XenTable>,
@@ -110,6 +122,8 @@ pub struct Plan {
     pub stall_ns: u64,
     /// Overrides of machine costs, without the leading `machine.`.
     pub machine_set: BTreeMap<String, String>,
+    /// Groups of the host's tasks that the scenario or a guest names.
+    pub groups: Groups,
     /// What runs on the host; `None`: nothing but its guests.
     pub workload: Option<WorkloadSpec>,
     /// Virtual machines.
@@ -142,6 +156,7 @@ impl Scenario {
             warmup_ns: 0,
             stall_ns: STALL_NS_DEFAULT,
             set: BTreeMap::new(),
+            groups: BTreeMap::new(),
             guests: Vec::new(),
             workload: None,
             xen: None,
@@ -159,7 +174,7 @@ impl Scenario {
     pub fn from_path(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let name = path.display().to_string();
-        let read_error = |e: std::io::Error| ScenarioError::Read { file: name.clone(), why: why(&e) };
+        let read_error = |e: std::io::Error| ScenarioError::Read { file: name.clone(), why: reason(&e) };
         if path.is_dir() {
             let inner = path.join("scenario.toml");
             if inner.is_file() {
@@ -291,7 +306,7 @@ impl Scenario {
         Ok(())
     }
 
-    /// `--set KEY=VALUE`: a feature, `machine.COST`, `workload.KEY`, `kvm.KEY`, `xen.KEY`, or `guest.KEY`: a key of every table
+    /// `--set KEY=VALUE`: a feature, `machine.COST`, `workload.KEY`, `groups.PATH`, `kvm.KEY`, `xen.KEY`, or `guest.KEY`: a key of every table
     /// `[[guest]]` (`vcpus`, `workload.KEY`...) or a feature of every guest's kernel.
     ///
     /// # Errors
@@ -306,6 +321,15 @@ impl Scenario {
             if guest::is_key(rest) {
                 return guest::set_all(&mut self.guests, rest, value, &at);
             }
+        }
+        if let Some(path) = key.strip_prefix("groups.") {
+            let at = At { key: key.into(), ..at };
+            let weight = value.parse().ok().filter(|w| groups::WEIGHTS.contains(w));
+            let Some(weight) = weight else {
+                return Err(ScenarioError::Value { at, found: value.into(), right: groups::RIGHT.into() });
+            };
+            self.groups.insert(path.into(), Given { at, value: weight });
+            return Ok(());
         }
         if let Some(rest) = key.strip_prefix("workload.") {
             if self.workload.is_none() && !self.guests.is_empty() {
@@ -394,6 +418,7 @@ impl Scenario {
         let topo = &changed.topology;
         let host = xen::host(self, topo, machine)?;
         let guests = guest::plan(self, &guest::Host { hz: changed.hz, topo, xen: host.as_ref() })?;
+        let groups = groups::plan(self, &guests, preset.policy)?;
         let xen = host.map(|x| x.finish(self, topo, &guests)).transpose()?;
         Ok(Plan {
             file: self.file.clone(),
@@ -406,6 +431,7 @@ impl Scenario {
             warmup_ns: self.warmup_ns,
             stall_ns: self.stall_ns,
             machine_set,
+            groups,
             workload: self.workload.clone(),
             guests,
             kvm,
@@ -473,15 +499,6 @@ fn placed(mut e: MachineError, given: &At) -> MachineError {
         at.key = format!("machine.{}", at.key);
     }
     e
-}
-
-/// The operating system's reason in plain words.
-fn why(e: &std::io::Error) -> String {
-    match e.kind() {
-        std::io::ErrorKind::NotFound => "no such file".into(),
-        std::io::ErrorKind::PermissionDenied => "permission denied".into(),
-        _ => e.to_string(),
-    }
 }
 
 /// Scenarios have no key `form`.
@@ -568,7 +585,7 @@ impl Plan {
     pub(crate) fn workload_error(&self, e: WorkloadError) -> ScenarioError {
         match e {
             WorkloadError::Read { file, source } => {
-                ScenarioError::Read { file: self.base.join(file).display().to_string(), why: why(&source) }
+                ScenarioError::Read { file: self.base.join(file).display().to_string(), why: reason(&source) }
             }
             WorkloadError::RtApp(mut e) => {
                 e.file = self.base.join(&e.file).display().to_string();

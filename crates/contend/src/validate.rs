@@ -33,6 +33,9 @@ pub struct Validation {
     pub report: String,
     /// Kernel locks that the compared tasks waited for in the recording.
     pub recorded_locks: Vec<RecordedLock>,
+    /// Arrivals of the compared tasks on CPUs on which an interrupt had woken them while these were idle, where the kernel did not record
+    /// them; 0 if it records most. Such arrivals are left out of the replay's latencies and runs, too.
+    pub hidden_arrivals: u64,
     /// Over all replayed tasks.
     pub all: Pair,
     /// By the tasks' names; those that were switched most come first.
@@ -87,6 +90,10 @@ struct Listener {
     stats: Rc<RefCell<SchedStats>>,
     /// Full names of the tasks that are compared.
     watched: HashSet<String>,
+    /// Leave out arrivals that the recorded kernel does not record ([`SchedStats::hides_arrivals`]).
+    hides: bool,
+    /// Where tasks that were woken on an idle CPU are expected.
+    expected: HashMap<u64, CpuId>,
 }
 
 impl Listener {
@@ -97,11 +104,24 @@ impl Listener {
 
 impl EventSink for Listener {
     fn switch(&mut self, now: Time, cpu: CpuId, prev: Option<Who<'_>>, prev_state: u64, next: Option<Who<'_>>) {
-        let (prev, next) = (self.watched(prev), self.watched(next));
+        let from_idle = prev.is_none();
+        let (prev, mut next) = (self.watched(prev), self.watched(next));
+        if let Some(who) = next
+            && self.expected.remove(&who.id) == Some(cpu)
+            && from_idle
+            && self.hides
+        {
+            next = None;
+        }
         self.stats.borrow_mut().switch(now, cpu, prev, prev_state, next);
     }
     fn waking(&mut self, now: Time, cpu: CpuId, by: Option<Who<'_>>, who: Who<'_>, target: CpuId) {
         if self.watched.contains(who.name) {
+            match by {
+                // The waker's CPU is idle.
+                None => self.expected.insert(who.id, cpu),
+                Some(_) => self.expected.remove(&who.id),
+            };
             self.stats.borrow_mut().waking(now, cpu, by, who, target);
         }
     }
@@ -150,7 +170,8 @@ pub fn validate(plan: &Plan, progress: &mut dyn FnMut(Status) -> bool) -> Result
         guests: Guests::default(),
     };
     let watched = report.per_task.iter().map(|t| format!("{}-{}", t.name, t.pid)).collect();
-    let sink = Box::new(Listener { stats: Rc::clone(&simulated), watched });
+    let hides = recorded.hides_arrivals();
+    let sink = Box::new(Listener { stats: Rc::clone(&simulated), watched, hides, expected: HashMap::new() });
     let result = simulate(plan.preset.policy, setup, Some(sink), progress).map_err(RunError::Resources)?;
     let simulated = simulated.borrow();
 
@@ -171,6 +192,7 @@ pub fn validate(plan: &Plan, progress: &mut dyn FnMut(Status) -> bool) -> Result
         outcome: if result.outcome == Outcome::Interrupted { "interrupted" } else { result.outcome.name() },
         report: report.to_string(),
         recorded_locks: recorded_locks(&report),
+        hidden_arrivals: if hides { recorded.after_idle.1 } else { 0 },
         all: pair(&recorded.all, &simulated.all),
         tasks,
     })

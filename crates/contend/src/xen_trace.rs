@@ -29,7 +29,7 @@ pub enum XenTraceError {
     #[error("cpu-hz: found {0}; should be from {min} to {max}", min = Clock::HZ_RANGE.start(), max = Clock::HZ_RANGE.end())]
     Hz(u64),
     /// The new file cannot be written.
-    #[error("{}: {source}", path.display())]
+    #[error("{}: cannot be written: {}", path.display(), contend_machine::reason(source))]
     Write {
         /// The file.
         path: PathBuf,

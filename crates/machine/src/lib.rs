@@ -167,7 +167,7 @@ impl Machine {
 }
 
 fn read(path: &str) -> Result<String, MachineError> {
-    let error = |e: std::io::Error| MachineError::Read { file: path.into(), why: e.to_string() };
+    let error = |e: std::io::Error| MachineError::Read { file: path.into(), why: reason(&e) };
     let mut bytes = Vec::new();
     let file = std::fs::File::open(path).map_err(error)?;
     file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(error)?;
@@ -186,6 +186,11 @@ fn read(path: &str) -> Result<String, MachineError> {
 
 fn looks_synthetic(what: &str) -> bool {
     what.starts_with(|c: char| c.is_ascii_digit()) && what.chars().all(|c| c.is_ascii_digit() || "nlct".contains(c))
+}
+
+/// Why the system refused a file, in its words, without the number.
+pub fn reason(e: &std::io::Error) -> String {
+    e.to_string().split(" (os error ").next().unwrap_or_default().into()
 }
 
 /// The names closest to `name`, if any is close: at most a third of its letters differ, or it is part of one, or a good part

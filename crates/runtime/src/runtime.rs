@@ -11,6 +11,7 @@ use contend_sched::cpuset::Affinity;
 use contend_sched::features::Features;
 use contend_sched::kernel::{Kernel, SyscallEnd, Syscalls};
 use contend_sched::policy::Policy;
+use contend_sched::policy::groups::GroupId;
 use contend_sched::task::state;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
@@ -147,7 +148,7 @@ impl<L: Policy> Runtime<L> {
                 panic!("the system refused {} bytes for a task's stack: {e}", self.stack_bytes);
             });
         self.live.fetch_add(1, Relaxed);
-        let task = self.kernel.create(p, 0, affinity);
+        let task = self.kernel.create(p, 0, affinity, GroupId::ROOT);
         // SAFETY: the task was created just now.
         unsafe { self.world.fibers.put(task, fiber) };
         parker.task.store(u64::from(task.0) + 1, contend_platform::Ordering::Release);

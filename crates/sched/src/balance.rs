@@ -680,7 +680,8 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             let (hot, load) = self.with_task(p, from, task, |rd, e| {
                 let hot = self.policy.is_buddy(&rd.pol, task)
                     || now.saturating_sub(self.policy.last_ran(&e.pol)) < self.features.migration_cost_ns;
-                (hot, if pelt { e.load.get().max(1) } else { self.policy.weight(&e.pol) })
+                let own = if pelt { e.load.get() } else { self.policy.weight(&e.pol) };
+                (hot, self.policy.h_load(&rd.pol, &e.pol, own).max(1))
             });
             if hot && keep_hot {
                 continue;

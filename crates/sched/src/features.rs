@@ -192,6 +192,11 @@ switches! {
         /// and pick_buddy).
         next_buddy: bool = false,
 
+        // ---- groups ----
+        /// sched_autogroup_enabled: the tasks of a session are a group (CONFIG_SCHED_AUTOGROUP). Only recordings and models
+        /// know of sessions.
+        autogroup: bool = false,
+
         // ---- FIFO ----
         /// Time slice of the reference FIFO policy in ns (0: none).
         fifo_slice_ns: u64 = 0,

@@ -7,6 +7,7 @@
 use crate::cpuset::Affinity;
 use crate::domains::Domains;
 use crate::features::{Balance, Features, IdleSearch};
+use crate::policy::groups::GroupId;
 use crate::policy::{Dequeue, Enqueue, Pick, Policy, Put};
 use crate::rq::{NEED_RESCHED, POLLING, Rq, RqData, peek_curr};
 use crate::rq_lock::LockFactory;
@@ -240,8 +241,9 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
     pub(crate) fn publish(&self, p: &P, held: &Held) {
         let by_weight = !self.pelt;
         let (peek, load, floor, util) = self.with_rq(p, held, |rd| {
+            rd.competing = self.policy.queue_weight(&rd.pol, rd.weight);
             let load = match self.features.balance {
-                _ if by_weight => rd.weight,
+                _ if by_weight => rd.competing,
                 Balance::V5_2 => rd.runnable_load.get(),
                 _ => rd.load.get(),
             };
@@ -263,17 +265,20 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
                 rd.update_averages(now);
                 e.load.update(now, 0);
                 e.util.update(now, 0);
-                if !matches!(why, Enqueue::Wakeup { moved: false }) {
-                    rd.load.add(e.load.get());
-                    rd.util.add(e.util.get());
-                }
-                rd.runnable_load.add(e.load.get());
             }
             self.policy.enqueue(&mut rd.pol, task, &mut e.pol, why, now);
+            if pelt {
+                let load = self.policy.h_load(&rd.pol, &e.pol, e.load.get());
+                if !matches!(why, Enqueue::Wakeup { moved: false }) {
+                    rd.load.add(load);
+                    rd.util.add(e.util.get());
+                }
+                rd.runnable_load.add(load);
+            }
             e.queued_on = Some(held.0);
             rd.nr_running += 1;
             rd.nr_queued += 1;
-            rd.weight += self.policy.weight(&e.pol);
+            rd.set_weight(&self.policy, rd.weight + self.policy.weight(&e.pol));
             if why != Enqueue::Migrate {
                 e.waiting_since = Some(now);
                 e.woken = true;
@@ -299,15 +304,16 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
                 rd.update_averages(now);
                 e.load.update(now, self.policy.weight(&e.pol));
                 e.util.update(now, 0);
-                rd.load.sub(e.load.get());
-                rd.runnable_load.sub(e.load.get());
+                let load = self.policy.h_load(&rd.pol, &e.pol, e.load.get());
+                rd.load.sub(load);
+                rd.runnable_load.sub(load);
                 rd.util.sub(e.util.get());
             }
             self.policy.dequeue(&mut rd.pol, task, &mut e.pol, Dequeue::Migrate, now);
             e.queued_on = None;
             rd.nr_running -= 1;
             rd.nr_queued -= 1;
-            rd.weight -= self.policy.weight(&e.pol);
+            rd.set_weight(&self.policy, rd.weight - self.policy.weight(&e.pol));
             e.stats.nr_migrations += 1;
             rd.nr_running
         });
@@ -599,6 +605,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             rd.stats.rq_cpu_time += ran;
             e.stats.sum_exec += ran;
             rd.running = None;
+            let load = self.policy.h_load(&rd.pol, &e.pol, e.load.get());
             let delayed = self.policy.put_prev(&mut rd.pol, task, &mut e.pol, put, now);
             match put {
                 Put::Preempted | Put::Yielded => {
@@ -612,14 +619,14 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
                     return (true, rd.nr_running);
                 }
                 Put::Exit if pelt => {
-                    rd.load.sub(e.load.get());
+                    rd.load.sub(load);
                     rd.util.sub(e.util.get());
                 }
                 Put::Sleep | Put::Exit => {}
             }
-            rd.runnable_load.sub(e.load.get());
+            rd.runnable_load.sub(load);
             rd.nr_running -= 1;
-            rd.weight -= self.policy.weight(&e.pol);
+            rd.set_weight(&self.policy, rd.weight - self.policy.weight(&e.pol));
             if delayed {
                 e.delayed = true;
             } else {
@@ -762,8 +769,8 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
     // ---- tasks -----------------------------------------------------------------------------------------------
 
     /// Create a task; it does not run before [`Kernel::wake_up_new`].
-    pub fn create(&self, p: &P, nice: i8, affinity: Affinity) -> TaskId {
-        self.tasks.create(p, &self.policy, nice, affinity)
+    pub fn create(&self, p: &P, nice: i8, affinity: Affinity, group: GroupId) -> TaskId {
+        self.tasks.create(p, &self.policy, nice, affinity, group)
     }
 
     /// Start a new task: place it (fork balancing), put it on a run queue.
@@ -803,6 +810,16 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
 
     /// Change the current task's nice value.
     pub fn set_nice(&self, p: &P, task: TaskId, nice: i8) {
+        self.change(p, task, |t| self.policy.set_nice(t, nice));
+    }
+
+    /// Move the current task to another group.
+    pub fn set_group(&self, p: &P, task: TaskId, group: GroupId) {
+        self.change(p, task, |t| self.policy.join(t, group));
+    }
+
+    /// Change what the current task is to the policy: out of its hands and back, so that its sums stay true.
+    fn change(&self, p: &P, task: TaskId, change: impl FnOnce(&mut L::Task)) {
         let held = self.lock_task(p, task);
         let now = p.now();
         let pelt = self.pelt;
@@ -810,14 +827,13 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             if pelt {
                 rd.update_averages(now);
             }
-            // Out of the policy's hands and back, so that sums of weights stay true.
             self.policy.put_prev(&mut rd.pol, task, &mut e.pol, Put::Preempted, now);
             self.policy.dequeue(&mut rd.pol, task, &mut e.pol, Dequeue::Migrate, now);
-            rd.weight -= self.policy.weight(&e.pol);
-            self.policy.set_nice(&mut e.pol, nice);
-            rd.weight += self.policy.weight(&e.pol);
+            let others = rd.weight - self.policy.weight(&e.pol);
+            change(&mut e.pol);
             self.policy.enqueue(&mut rd.pol, task, &mut e.pol, Enqueue::Migrate, now);
             self.policy.set_next(&mut rd.pol, task, &mut e.pol, now);
+            rd.set_weight(&self.policy, others + self.policy.weight(&e.pol));
         });
         self.publish(p, &held);
         self.unlock(p, held);

@@ -67,6 +67,8 @@ pub struct RqData<L: Policy> {
     pub running: Option<TaskId>,
     /// Sum of weights of runnable tasks.
     pub weight: u64,
+    /// What of it competes here ([`Policy::queue_weight`]).
+    pub competing: u64,
     /// load_avg: what the tasks that belong here have asked for, sleepers included.
     pub load: Average,
     /// runnable_load_avg (3.8 to 5.6): the loads of those that are runnable now.
@@ -163,14 +165,19 @@ impl<L: Policy> RqData<L> {
     pub fn peek_value(&self) -> u64 {
         (self.curr.map_or(0, |t| u64::from(t.0) + 1) << 32) | u64::from(self.nr_running)
     }
+    /// The weight of runnable tasks is `weight` from now on.
+    pub fn set_weight(&mut self, policy: &L, weight: u64) {
+        self.weight = weight;
+        self.competing = policy.queue_weight(&self.pol, weight);
+    }
     /// Bring the averages up to date; call before anything they depend on changes.
     #[inline]
     pub fn update_averages(&mut self, now: Time) {
         if self.load.is_fresh(now) && self.util.is_fresh(now) {
             return;
         }
-        self.load.update(now, self.weight);
-        self.runnable_load.update(now, self.weight);
+        self.load.update(now, self.competing);
+        self.runnable_load.update(now, self.competing);
         self.util.update(now, if self.curr.is_some() { 1024 } else { 0 });
     }
 }
@@ -225,6 +232,7 @@ impl<P: Platform, L: Policy> Rq<P, L> {
                     curr: None,
                     running: None,
                     weight: 0,
+                    competing: 0,
                     load: Average::default(),
                     runnable_load: Average::default(),
                     util: Average::default(),

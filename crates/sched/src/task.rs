@@ -3,6 +3,7 @@
 use crate::cpuset::Affinity;
 use crate::pelt::Average;
 use crate::policy::Policy;
+use crate::policy::groups::GroupId;
 use crate::wake_protocol::WakeWords;
 use contend_platform::{CpuId, Nanos, Platform, TaskId, Time};
 use std::sync::{Mutex, OnceLock};
@@ -180,8 +181,8 @@ impl<P: Platform, L: Policy> Tasks<P, L> {
         self.chunks.get(task.index() / CHUNK).is_some_and(|c| c.get().is_some())
     }
 
-    /// A slot for a new task, in state NEW, with this entity.
-    pub fn create(&self, p: &P, policy: &L, nice: i8, affinity: Affinity) -> TaskId {
+    /// A slot for a new task of this group, in state NEW.
+    pub fn create(&self, p: &P, policy: &L, nice: i8, affinity: Affinity, group: GroupId) -> TaskId {
         let id = {
             let mut slots = self.slots.lock().expect("no panic while held");
             slots.free.pop().unwrap_or_else(|| {
@@ -219,6 +220,7 @@ impl<P: Platform, L: Policy> Tasks<P, L> {
             p.write2(&t.info, &t.ent, |info, ent| {
                 *info = TaskInfo::default();
                 *ent = Entity::new(policy.new_task(nice));
+                policy.join(&mut ent.pol, group);
             });
             p.write(&t.affinity, |a| *a = affinity);
         }

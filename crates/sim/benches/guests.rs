@@ -7,7 +7,7 @@ use contend_sched::features::Preset;
 use contend_sim::guest::{GuestSpec, Guests};
 use contend_sim::host::{Limits, Setup, simulate};
 use contend_sim::kvm::{DirectedYield, KvmFeatures};
-use contend_sim::program::{Cx, ObjId, ObjectKind, Op, Program, TaskSpec, Workload};
+use contend_sim::program::{Cx, GroupId, ObjId, ObjectKind, Op, Program, TaskSpec, Workload};
 use divan::counter::ItemsCount;
 
 fn main() {
@@ -46,6 +46,7 @@ fn run(machine: &str, vcpus: usize, spinlock: &str, (hold, think): (u64, u64), m
         policy: preset.policy,
         features,
         hz: 250,
+        group: GroupId::ROOT,
         workload,
         pin: Vec::new(),
         background: false,

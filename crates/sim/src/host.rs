@@ -6,7 +6,7 @@ use crate::engine::{Engine, EngineCounts, Observed, Stacks, Timeline};
 use crate::guest::{self, Boot, GuestReport, Guests, RunningGuest};
 use crate::kvm::{Hypervisor, Kvm};
 use crate::os::{MetricStore, Os, TaskReport};
-use crate::program::Workload;
+use crate::program::{Groups, Workload};
 use crate::thread::Ready;
 use crate::trace::{Namer, TraceHook};
 use crate::watch::{self, System};
@@ -130,6 +130,8 @@ pub struct RunResult {
     pub timeline: Timeline,
     /// Tasks, in order of creation.
     pub tasks: Vec<TaskReport>,
+    /// Groups of tasks.
+    pub groups: Groups,
     /// Run-queue locks, then the objects' locks.
     pub locks: Vec<LockReport>,
     /// Scheduler statistics.
@@ -211,10 +213,11 @@ pub fn simulate(
     let f = &setup.features;
     let cpus = setup.machine.topology.nr_cpus();
     let tick = 1_000_000_000 / u64::from(setup.machine.hz);
+    let groups = setup.workload.groups.clone();
     match policy {
         PolicyKind::Fifo => simulate_with(Fifo::new(f), setup, sink, progress),
-        PolicyKind::Cfs => simulate_with(Cfs::new(f, cpus), setup, sink, progress),
-        PolicyKind::Eevdf => simulate_with(Eevdf::new(f, cpus, tick), setup, sink, progress),
+        PolicyKind::Cfs => simulate_with(groups.of(Cfs::new(f, cpus), cpus, f), setup, sink, progress),
+        PolicyKind::Eevdf => simulate_with(groups.of(Eevdf::new(f, cpus, tick), cpus, f), setup, sink, progress),
     }
 }
 
@@ -399,6 +402,7 @@ impl<L: Policy> Host<L> {
             cpus,
             timeline: Timeline { has_queues: true, ..timeline },
             tasks: self.os.reports(&self.kernel, end),
+            groups: self.os.groups.clone(),
             locks,
             observed: self.engine.observed.borrow().clone(),
             counts: self.engine.counts(),

@@ -7,6 +7,7 @@
 
 use crate::thread::Threads;
 use contend_platform::{CpuId, Nanos, TaskId, Time};
+pub use contend_sched::policy::groups::{GROUPS_MAX, Group, GroupId, Groups};
 use fixedbitset::FixedBitSet;
 use rand_pcg::Pcg64Mcg;
 
@@ -172,6 +173,8 @@ pub enum Op {
     SetAffinity(Option<FixedBitSet>),
     /// Change the caller's nice value (-20 to 19).
     SetNice(i8),
+    /// Move the caller to another group (`cgroup.procs`).
+    SetGroup(GroupId),
     /// End the task.
     Exit,
 }
@@ -216,6 +219,8 @@ pub struct TaskSpec {
     pub program: Box<dyn Program>,
     /// Nice value, -20 to 19.
     pub nice: i8,
+    /// Its group (`None`: its parent's; of those that exist at the start, the root).
+    pub group: Option<GroupId>,
     /// Allowed CPUs (`None`: all).
     pub affinity: Option<FixedBitSet>,
     /// The task does not keep the run alive (a daemon); the run ends when all others have exited.
@@ -225,7 +230,14 @@ pub struct TaskSpec {
 impl TaskSpec {
     /// A task with nice 0 and no restrictions.
     pub fn new(name: impl Into<String>, program: impl Program + 'static) -> Self {
-        TaskSpec { name: name.into(), program: Box::new(program), nice: 0, affinity: None, background: false }
+        TaskSpec {
+            name: name.into(),
+            program: Box::new(program),
+            nice: 0,
+            group: None,
+            affinity: None,
+            background: false,
+        }
     }
 }
 
@@ -234,6 +246,8 @@ impl TaskSpec {
 pub struct Workload {
     /// Kernel objects, by [`ObjId`].
     pub objects: Vec<Object>,
+    /// Groups of tasks.
+    pub groups: Groups,
     /// Tasks that exist at time 0, all started on CPU 0's behalf in this order.
     pub tasks: Vec<TaskSpec>,
     /// Makes the tasks whose code has a stack. They start after the others.

@@ -9,7 +9,7 @@ use crate::engine::{Code, Engine, FULL_SPEED};
 use crate::guest::VcpuState;
 use crate::kvm::VcpuCall;
 use crate::lines::Touch;
-use crate::program::Op;
+use crate::program::{GroupId, Op};
 use crate::world::{SimCell, SimWord};
 use contend_platform::slices::{Clocks, Relinquish, Slice};
 use contend_platform::{Account, CpuId, Line, LockEvent, NEVER, Nanos, Ordering, Parting, Platform, Time, Trap, Work};
@@ -76,7 +76,8 @@ impl ThreadSpec {
         let mut thread = Thread::outside(Rc::clone(engine), CpuId(number));
         thread.yield_after = yield_after;
         let code = Code::new(stack_bytes, thread, body)?;
-        Ok(Ready { name, code, nice, affinity, background, working_set_kib, vcpu: None })
+        let group = GroupId::ROOT;
+        Ok(Ready { name, code, nice, group, affinity, background, working_set_kib, vcpu: None })
     }
 }
 
@@ -85,6 +86,7 @@ pub struct Ready {
     pub(crate) name: String,
     pub(crate) code: Code,
     pub(crate) nice: i8,
+    pub(crate) group: GroupId,
     pub(crate) affinity: Option<FixedBitSet>,
     pub(crate) background: bool,
     pub(crate) working_set_kib: u32,

@@ -9,7 +9,7 @@ use contend_platform::{Account, CpuId, Time};
 use contend_sched::features::Preset;
 use contend_sim::guest::Guests;
 use contend_sim::host::{EventSink, Limits, Outcome, RunResult, Setup, Who, simulate};
-use contend_sim::program::{Cx, ObjectKind, Op, Program, TaskSpec, Workload};
+use contend_sim::program::{Cx, GroupId, Groups, ObjectKind, Op, Program, TaskSpec, Workload};
 use fixedbitset::FixedBitSet;
 use rand::RngExt;
 use std::cell::RefCell;
@@ -88,6 +88,8 @@ struct Anything {
     barging: bool,
     cpus: usize,
     pinned: bool,
+    /// It moves among so many groups and the root.
+    groups: u16,
 }
 
 impl Program for Anything {
@@ -99,6 +101,9 @@ impl Program for Anything {
         if self.holds {
             self.holds = false;
             return Op::Unlock(self.mutex);
+        }
+        if self.groups > 0 && cx.rng.random_ratio(1, 8) {
+            return Op::SetGroup(GroupId(cx.rng.random_range(0..=self.groups)));
         }
         // Two pipes are fed by a daemon and two drained by one; or all of them have both, who compete with this task.
         let pipe = match self.barging {
@@ -145,8 +150,19 @@ impl Program for Feeder {
     }
 }
 
-fn workload(cpus: usize, tasks: usize, seed: u64, barging: bool, rules: &Rc<RefCell<Rules>>) -> Workload {
-    let mut w = Workload::default();
+/// Groups within groups, of all weights.
+fn tree() -> Groups {
+    let mut groups = Groups::default();
+    for (path, weight) in [("/a", 300), ("/a/b", 1), ("/a/b/c", 10_000), ("/a/d", 100), ("/e", 20)] {
+        let group = groups.at(path).expect("a path");
+        groups.set_weight(group, weight);
+    }
+    groups
+}
+
+fn workload(cpus: usize, tasks: usize, seed: u64, how: How, rules: &Rc<RefCell<Rules>>) -> Workload {
+    let How { barging, grouped } = how;
+    let mut w = Workload { groups: if grouped { tree() } else { Groups::default() }, ..Workload::default() };
     let pipes: Vec<_> = (0..4).map(|i| w.object(format!("pipe{i}"), ObjectKind::Pipe { capacity: 4096 })).collect();
     let sem = w.object("sem", ObjectKind::Semaphore { initial: 0 });
     let mutex = w.object("mutex", ObjectKind::Mutex);
@@ -164,8 +180,12 @@ fn workload(cpus: usize, tasks: usize, seed: u64, barging: bool, rules: &Rc<RefC
                 barging,
                 cpus,
                 pinned,
+                groups: w.groups.len() as u16,
             },
         );
+        if grouped {
+            spec.group = Some(GroupId((i % 6) as u16));
+        }
         if pinned {
             let mut set = FixedBitSet::with_capacity(cpus);
             set.insert((i + seed as usize) % cpus);
@@ -183,11 +203,18 @@ fn workload(cpus: usize, tasks: usize, seed: u64, barging: bool, rules: &Rc<RefC
     w
 }
 
-fn run(preset: &Preset, machine: &str, tasks: usize, seed: u64, barging: bool) -> (RunResult, Rules) {
+/// Which kind of a workload.
+#[derive(Clone, Copy, Debug)]
+struct How {
+    barging: bool,
+    grouped: bool,
+}
+
+fn run(preset: &Preset, machine: &str, tasks: usize, seed: u64, how: How) -> (RunResult, Rules) {
     let rules = Rc::new(RefCell::new(Rules::default()));
     let machine = Machine::load(machine).expect("the machine exists");
     let cpus = machine.topology.nr_cpus();
-    let workload = workload(cpus, tasks, seed, barging, &rules);
+    let workload = workload(cpus, tasks, seed, how, &rules);
     let limits = Limits { horizon: 60_000_000_000, ..Limits::default() };
     let setup = Setup { machine, features: preset.features.clone(), workload, seed, limits, guests: Guests::default() };
     let sink = Box::new(Checker(Rc::clone(&rules)));
@@ -207,10 +234,13 @@ fn conforms(name: &str) {
         ("4n1l8c2t", 200, 6),
     ];
     // Without slices or wake-up preemption the competitors may keep a pipe to themselves for ever: rightly so.
-    let barging = [false, true].into_iter().filter(|b| !b || name != "fifo");
-    for ((machine, tasks, seed), barging) in barging.flat_map(|b| shapes.map(|s| (s, b))) {
-        let (result, rules) = run(&preset, machine, tasks, seed, barging);
-        let place = format!("{name} on {machine}, seed {seed}, barging {barging}");
+    // FIFO has no groups.
+    let kinds = [(false, false), (true, false), (false, true), (true, true)];
+    let kinds = kinds.into_iter().filter(|(barging, grouped)| name != "fifo" || !(*barging || *grouped));
+    let kinds = kinds.map(|(barging, grouped)| How { barging, grouped });
+    for ((machine, tasks, seed), how) in kinds.flat_map(|how| shapes.map(|s| (s, how))) {
+        let (result, rules) = run(&preset, machine, tasks, seed, how);
+        let place = format!("{name} on {machine}, seed {seed}, {how:?}");
         let left: Vec<_> = result.tasks.iter().filter(|t| t.exited.is_none() && t.name != "feeder").collect();
         assert_eq!(result.outcome, Outcome::Finished, "{place}: {} {left:?}", result.outcome.detail());
         assert_eq!(rules.broken, Vec::<String>::new(), "{place}");
@@ -220,7 +250,7 @@ fn conforms(name: &str) {
         // What tasks say they ran is what the CPUs booked outside idle and kernel-only time, up to the switch paths.
         let ran: u64 = result.tasks.iter().map(|t| t.run.sum_exec).sum();
         assert!(ran >= result.ledger()[Account::User as usize], "{place}: {ran}");
-        let (again, _) = run(&preset, machine, tasks, seed, barging);
+        let (again, _) = run(&preset, machine, tasks, seed, how);
         assert_eq!(again.trace_hash, result.trace_hash, "{place}");
         assert_eq!(again.virtual_ns, result.virtual_ns, "{place}");
         assert_eq!(again.tasks, result.tasks, "{place}");

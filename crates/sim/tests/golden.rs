@@ -21,6 +21,17 @@ fn small() -> Workload {
     w
 }
 
+/// The same work in two groups, one of a quarter of the other's weight.
+fn grouped() -> Workload {
+    let mut w = small();
+    let (web, batch) = (w.groups.at("/web").expect("a path"), w.groups.at("/batch").expect("a path"));
+    w.groups.set_weight(batch, 25);
+    for t in &mut w.tasks {
+        t.group = Some(if ["hog", "nice"].contains(&t.name.as_str()) { batch } else { web });
+    }
+    w
+}
+
 fn text((r, lines): (RunResult, Vec<String>)) -> String {
     let mut out = lines.join("\n");
     out.push_str(&format!(
@@ -33,19 +44,21 @@ fn text((r, lines): (RunResult, Vec<String>)) -> String {
 }
 
 macro_rules! golden {
-    ($($test:ident: $preset:literal,)*) => {
+    ($($test:ident: $preset:literal, $workload:ident;)*) => {
         $(#[test] fn $test() {
             let p = preset($preset);
-            insta::assert_snapshot!(text(traced(machine("x86_64-2cpu"), p.policy, p.features, small(), 1000 * MS)));
+            insta::assert_snapshot!(text(traced(machine("x86_64-2cpu"), p.policy, p.features, $workload(), 1000 * MS)));
         })*
     };
 }
 
 golden! {
-    fifo: "fifo",
-    cfs_2_6_37: "linux-2.6.37",
-    cfs_2_6_37_rowand: "linux-2.6.37-rowand",
-    cfs_3_6: "linux-3.6",
-    cfs_6_0: "linux-6.0",
-    eevdf_6_18: "linux-6.18",
+    fifo: "fifo", small;
+    cfs_2_6_37: "linux-2.6.37", small;
+    cfs_2_6_37_rowand: "linux-2.6.37-rowand", small;
+    cfs_3_6: "linux-3.6", small;
+    cfs_6_0: "linux-6.0", small;
+    eevdf_6_18: "linux-6.18", small;
+    cfs_6_0_groups: "linux-6.0", grouped;
+    eevdf_6_18_groups: "linux-6.18", grouped;
 }

@@ -20,7 +20,7 @@ use contend_sched::policy::cfs::Cfs;
 use contend_sched::task::state;
 use contend_sim::engine::Engine;
 use contend_sim::host::Outcome;
-use contend_sim::program::{ObjectKind, Op, TaskSpec, Workload};
+use contend_sim::program::{GroupId, ObjectKind, Op, TaskSpec, Workload};
 use contend_sim::world::Sim;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -152,7 +152,7 @@ fn a_double_push_corrupts_the_list_and_is_the_outcome() {
                 }
                 let mut only1 = fixedbitset::FixedBitSet::with_capacity(2);
                 only1.insert(1);
-                let task = kernel.create(&p, 0, Affinity::only(only1));
+                let task = kernel.create(&p, 0, Affinity::only(only1), GroupId::ROOT);
                 p.engine().create_task(task, 0);
                 p.engine().set_work(task, 1000, Account::User);
                 world.task.set(Some(task));

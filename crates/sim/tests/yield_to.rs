@@ -12,6 +12,7 @@ use contend_sched::kernel::{Kernel, SyscallEnd, Syscalls};
 use contend_sched::policy::cfs::Cfs;
 use contend_sched::policy::eevdf::Eevdf;
 use contend_sched::policy::fifo::Fifo;
+use contend_sched::policy::groups::GroupId;
 use contend_sched::policy::{Pick, Policy};
 use contend_sched::rq::{NEED_RESCHED, Rq};
 use contend_sched::task::state;
@@ -43,7 +44,7 @@ fn equals() -> Features {
 
 /// A runnable task on the run queue of `cpu`.
 fn queued(s: &Stage, cpu: usize) -> TaskId {
-    let t = s.kernel.create(&s.p, 0, Affinity::only(cpus(&[cpu])));
+    let t = s.kernel.create(&s.p, 0, Affinity::only(cpus(&[cpu])), GroupId::ROOT);
     s.kernel.wake_up_new(&s.p, t);
     t
 }
@@ -356,7 +357,7 @@ fn live<L: Policy>(
 /// A task pinned to `cpu` (`None`: anywhere) that computes for `ns` and then makes a system call.
 fn begin<L: Policy>(kernel: &Kernel<Sim, L>, p: &Sim, cpu: Option<usize>, ns: u64) -> TaskId {
     let affinity = cpu.map_or(Affinity::ALL, |c| Affinity::only(cpus(&[c])));
-    let task = kernel.create(p, 0, affinity);
+    let task = kernel.create(p, 0, affinity, GroupId::ROOT);
     p.engine().create_task(task, 0);
     p.engine().set_work(task, ns, Account::User);
     kernel.wake_up_new(p, task);

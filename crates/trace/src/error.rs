@@ -8,7 +8,7 @@ use std::path::PathBuf;
 #[non_exhaustive]
 pub enum TraceError {
     /// The file cannot be opened or read (a damaged `.gz` is found here; one that is merely cut off is read up to there).
-    #[error("{}: {source}", path.display())]
+    #[error("{}: cannot be read: {}", path.display(), contend_machine::reason(source))]
     Io {
         /// The file.
         path: PathBuf,

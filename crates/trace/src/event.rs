@@ -180,6 +180,11 @@ pub enum Kind {
         /// Entry, or exit.
         entry: bool,
     },
+    /// syscalls:sys_exit_setsid that succeeded: the task is in a session of its own from now on.
+    Setsid {
+        /// The session's number.
+        sid: u32,
+    },
     /// lock:contention_begin: the task begins to wait for a kernel lock.
     ContentionBegin {
         /// The lock's address, as recorded: an identity.
@@ -292,6 +297,7 @@ impl Kind {
             Kind::Timer { .. } => "timer_expire_exit",
             Kind::Syscall { entry: true, .. } => "sys_enter",
             Kind::Syscall { .. } => "sys_exit",
+            Kind::Setsid { .. } => "sys_exit_setsid",
             Kind::ContentionBegin { .. } => "contention_begin",
             Kind::ContentionEnd { .. } => "contention_end",
             Kind::KvmEntry { .. } => "kvm_entry",

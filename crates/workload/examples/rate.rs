@@ -23,7 +23,8 @@ fn main() {
     }
     let cpus = machine.topology.nr_cpus();
     let t0 = cpu_s();
-    let (workload, reports) = spec.build_with_reports(cpus, &|p| std::fs::read(p)).unwrap_or_else(|e| panic!("{e}"));
+    let (workload, reports) =
+        spec.build_in(Default::default(), cpus, &|p| std::fs::read(p)).unwrap_or_else(|e| panic!("{e}"));
     for r in reports {
         println!("{r}");
     }

@@ -13,6 +13,7 @@ use contend_sim::host::{Limits, Outcome, Setup, simulate};
 use contend_sim::program::Workload;
 use contend_workload::model::step::What;
 use contend_workload::model::{ModelSpec, Start};
+use contend_workload::recording::stats::Kept;
 use contend_workload::recording::{RecordingError, RecordingReport, RecordingSpec};
 use rand::Rng;
 use rand_pcg::Pcg64Mcg;
@@ -25,7 +26,9 @@ fn free() -> Vec<u8> {
     for work in Work::ALL.iter().filter(|w| !matches!(w, Work::Ns | Work::Policy)) {
         machine.set(&format!("kernel.{}", work.name()), "0").expect("a cost");
     }
-    machine.set("cpu.context_switch", "0").expect("a cost");
+    for cost in ["cpu.context_switch", "interrupts.irq_leave", "interrupts.tick_restart", "interrupts.idle_exit"] {
+        machine.set(cost, "0").expect("a cost");
+    }
     machine.to_toml().into_bytes()
 }
 
@@ -255,10 +258,76 @@ fn other_choices() {
     assert_eq!(e.expect("200,000 tasks are allowed"), 2);
 }
 
+/// An interrupt wakes a task on its idle CPU, and the kernel does not record that the CPU goes on to it: its run is without the way
+/// from idle, which the simulated kernel takes itself, and neither its begin nor the wait for it is counted.
+#[test]
+fn arrivals_that_are_not_recorded() {
+    let mut text = "\
+sh-10 [000] ..... 1.000000: sched_switch: prev_comm=swapper/0 prev_pid=0 prev_prio=120 prev_state=R ==> next_comm=sh next_pid=10 next_prio=120
+sh-10 [000] ..... 1.000010: sched_process_exec: filename=/bin/cmd pid=10 old_pid=10
+cmd-10 [000] d..2. 1.000020: sched_switch: prev_comm=cmd prev_pid=10 prev_prio=120 prev_state=S ==> next_comm=swapper/0 next_pid=0 next_prio=120
+"
+    .to_string();
+    for us in [100, 300, 500] {
+        text += &format!("<idle>-0 [000] d.h2. 1.000{us}: sched_waking: comm=cmd pid=10 prio=120 target_cpu=000\n");
+        let left =
+            "prev_comm=cmd prev_pid=10 prev_prio=120 prev_state=S ==> next_comm=swapper/0 next_pid=0 next_prio=120";
+        text += &format!("cmd-10 [000] d..2. 1.000{}: sched_switch: {left}\n", us + 50);
+    }
+    let run_ns = |way: &str| {
+        let mut machine = Machine::parse(&String::from_utf8(free()).expect("text"), "free").expect("a machine");
+        machine.set("interrupts.tick_restart", way).expect("a cost");
+        let mut w = Workload::default();
+        let r = small().build(&mut w, text.clone().into_bytes(), &|_| Ok(machine.to_toml().into_bytes()));
+        r.expect("a recording").run_ns
+    };
+    assert_eq!(run_ns("0"), 160_000);
+    assert_eq!(run_ns("9000"), 133_000);
+    let mut kept = Kept::default();
+    let read = small().read(text.into_bytes(), &|_| Ok(free()), &mut |e| kept.event(e));
+    drop(read.expect("a recording"));
+    let stats = kept.stats(|pid| (pid == 10).then_some("cmd"));
+    assert_eq!((stats.after_idle, stats.hides_arrivals()), ((0, 3), true));
+    let all = &stats.all;
+    assert_eq!((all.switches, all.wakeup_latency.len(), all.runs.len(), all.run_ns), (4, 0, 1, 20_000));
+}
+
+/// The first task was in a session; its child begins one of its own.
+#[test]
+fn sessions_are_inherited_and_begun() {
+    let fork = SMALL.find("cmd-10 [000] d..2. 1.000020").expect("the line");
+    let began = "cmd-11 [001] ..... 1.000019: sys_exit_setsid: 0xb\n";
+    let failed = "cmd-11 [001] ..... 1.000019: sys_exit_setsid: 0xffffffffffffffff\n";
+    let of = |between: &str, copies: u64| {
+        let text = format!("{}{between}{}", &SMALL[..fork], &SMALL[fork..]);
+        let s = RecordingSpec { sessions: "s.toml".into(), copies, ..small() };
+        let read = |file: &str| Ok(if file == "s.toml" { b"[sessions]\n37 = [10]\n".to_vec() } else { free() });
+        let mut w = Workload::default();
+        s.build(&mut w, text.into_bytes(), &read).expect("a recording");
+        let names: Vec<String> = w.groups.iter().map(|(_, g)| g.name.clone()).collect();
+        assert!(w.groups.iter().all(|(_, g)| g.session && g.shares == 1024));
+        let p = Preset::find("linux-6.18").expect("a preset");
+        let features = contend_sched::features::Features { autogroup: true, ..p.features };
+        let machine = Machine::load("2c").expect("a machine");
+        let (limits, guests) = (Limits::default(), Guests::default());
+        let setup = Setup { machine, features, workload: w, seed: 1, limits, guests };
+        let r = simulate(p.policy, setup, None, &mut |_| true).expect("stacks");
+        let groups: Vec<String> = r.tasks.iter().map(|t| r.groups.path_of(t.group).to_string()).collect();
+        (names, groups)
+    };
+    let [a, b] = ["/autogroup-37", "/autogroup-38"].map(String::from);
+    assert_eq!(of("", 1), (vec![a.clone()], vec![a.clone(), a.clone()]));
+    assert_eq!(of(failed, 1), (vec![a.clone()], vec![a.clone(), a.clone()]));
+    assert_eq!(of(began, 1), (vec![a.clone(), b.clone()], vec![a, b]));
+    let (names, groups) = of(began, 2);
+    assert_eq!(names, ["/autogroup-37+0", "/autogroup-38+0", "/autogroup-37+1", "/autogroup-38+1"]);
+    assert_eq!(groups.iter().collect::<std::collections::BTreeSet<_>>().len(), 4, "{groups:?}");
+}
+
 #[test]
 fn the_shipped_recording_does_its_recorded_work() {
     let s = spec("recording", &[("file", SHIPPED)]);
-    let (_, reports) = s.build_with_reports(2, &|f| std::fs::read(f)).expect("a recording");
+    let (_, reports) = s.build_in(Default::default(), 2, &|f| std::fs::read(f)).expect("a recording");
     let r = &reports[0];
     assert_eq!((r.tasks, r.initial, r.forks), (81, 1, 80), "{r}");
     // Machines without SMT: there work takes its recorded time.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -115,6 +116,11 @@ def show(said: Mapping[str, Any], out: Any) -> None:
         f"Replayed on {said['machine']} under {said['policy']}: {seconds(replayed)}, recorded "
         f"{seconds(said['all']['recorded']['seconds'])} ({said['outcome']})."
     )
+    if said["hidden_arrivals"]:
+        out.print(
+            f"The kernel did not record when {said['hidden_arrivals']:,} tasks came to idle CPUs on which interrupts "
+            "had woken them: such arrivals are left out of the replay's latencies and runs, too."
+        )
     columns = [("measure", "left"), ("recorded", "right"), ("replayed", "right"), ("error", "right")]
     rows = [
         [words, _value(key, c["recorded"]), _value(key, c["simulated"]), _error(c["error_pct"])]
@@ -137,8 +143,52 @@ def show(said: Mapping[str, Any], out: Any) -> None:
     text.recorded_locks(said["recorded_locks"], out)
 
 
+def medians(all_said: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float | None]]:
+    """Of several recordings: the median of each measure's error without its sign, in per cent, and as a factor.
+
+    A measure that was nothing on one side has no factor there; one that nobody recorded has no median.
+    """
+    found: dict[str, dict[str, float | None]] = {}
+    for key, _ in MEASURES:
+        pairs = [said["compared"][key] for said in all_said]
+        errors = [abs(c["error_pct"]) for c in pairs if c["error_pct"] is not None]
+        factors = [_factor(c) for c in pairs if c["recorded"] > 0 and c["simulated"] > 0]
+        found[key] = {
+            "error_pct": statistics.median(errors) if errors else None,
+            "factor": statistics.median(factors) if factors else None,
+        }
+    return found
+
+
+def _factor(c: Mapping[str, float]) -> float:
+    return max(c["recorded"] / c["simulated"], c["simulated"] / c["recorded"])
+
+
+def show_several(names: Sequence[str], all_said: Sequence[Mapping[str, Any]], out: Any) -> None:
+    """Print how far off each replay is, and the medians."""
+    from contend import text
+
+    keys = ["switches_per_s", "wakeup_p50_us", "wakeup_p99_us", "run_p50_us", "busy"]
+    words = dict(MEASURES)
+    columns = [("recording", "fold"), *((words[key], "right") for key in keys), ("length", "right")]
+    rows = []
+    for name, said in zip(names, all_said, strict=True):
+        compared = said["compared"]
+        recorded, simulated = (said["all"][side]["seconds"] for side in ("recorded", "simulated"))
+        rows.append(
+            [name, *(_error(compared[key]["error_pct"]) for key in keys), _error(_error_pct(recorded, simulated))]
+        )
+    middle = medians(all_said)
+    errors = [middle[key]["error_pct"] for key in keys]
+    rows.append(["median, without signs", *("" if e is None else f"{e:.0f} %" for e in errors), ""])
+    out.print(text.table("How far off the replays are", columns, rows))
+    factor = middle["wakeup_p99_us"]["factor"]
+    if factor is not None:
+        out.print(f"Half of the 99th percentiles of wake-up latency are right within a factor of {factor:.2f}.")
+
+
 @click.command("validate")
-@click.argument("recording", type=click.Path())
+@click.argument("recordings", metavar="RECORDING...", type=click.Path(), nargs=-1, required=True)
 @click.option("--machine", "-m", metavar="M", help="Another machine than the recorded one: its file, or a name.")
 @click.option("--policy", "-p", metavar="P", help="Another preset than that of the recorded kernel.")
 @click.option("--set", "sets", metavar="KEY=VALUE", multiple=True, help="As for `contend run`. May be repeated.")
@@ -147,7 +197,7 @@ def show(said: Mapping[str, Any], out: Any) -> None:
 @click.option("--progress", is_flag=True, help="Show progress even where stderr is no terminal.")
 def command(
     *,
-    recording: str,
+    recordings: tuple[str, ...],
     machine: str | None,
     policy: str | None,
     sets: tuple[str, ...],
@@ -157,23 +207,36 @@ def command(
 ) -> int:
     """Replay RECORDING on its own machine under its own kernel's policy, and print how well it matches.
 
+    Of several, print how far off each replay is, and the medians.
+
     Of a trace without a machine, give the machine that it was made on with --machine; `contend probe` makes its file.
     """
     from contend.cli import key_value, seed_number
 
     with working(RunProgress(forced=progress)) as line:
-        said = validate(
-            recording,
-            machine=machine,
-            policy=policy,
-            set=dict(key_value(text) for text in sets),
-            seed=seed_number(seed),
-            progress=line,
-        )
+        all_said = [
+            validate(
+                recording,
+                machine=machine,
+                policy=policy,
+                set=dict(key_value(text) for text in sets),
+                seed=seed_number(seed),
+                progress=line,
+            )
+            for recording in recordings
+        ]
+    names = [os.path.normpath(recording) for recording in recordings]
     if as_json:
-        click.echo(json.dumps(said, indent=2))
+        several = {
+            "recordings": [{"path": name, **said} for name, said in zip(names, all_said, strict=True)],
+            "medians": medians(all_said),
+        }
+        click.echo(json.dumps(all_said[0] if len(all_said) == 1 else several, indent=2))
         return EXIT_OK
     from contend import text
 
-    show(said, text.console())
+    if len(all_said) == 1:
+        show(all_said[0], text.console())
+    else:
+        show_several(names, all_said, text.console())
     return EXIT_OK

@@ -28,9 +28,14 @@ INTERRUPTS = [
 WHERE_THERE = ["lock:contention_begin", "lock:contention_end", "kvm:kvm_entry", "kvm:kvm_exit"]
 """Contended locks of the kernel (Linux 5.19 and later), and guests, on hosts."""
 
-CALLS = ["syscalls:sys_enter_execve", "syscalls:sys_enter_futex", "syscalls:sys_exit_futex"]
+CALLS = [
+    "syscalls:sys_enter_execve",
+    "syscalls:sys_enter_futex",
+    "syscalls:sys_exit_futex",
+    "syscalls:sys_exit_setsid",
+]
 """Wake-ups of futex are not synchronous, those of other system calls are taken to be. An exec, of which there
-is one, says that calls are recorded."""
+is one, says that calls are recorded. Who begins a session is in a group of its own where the kernel has autogroup."""
 
 SYSCALLS = ["raw_syscalls:sys_enter", "raw_syscalls:sys_exit"]
 

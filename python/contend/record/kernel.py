@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 CLOCK_MONOTONIC_COARSE = 6
+CGROUPS = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"]
+"""Where the cgroups of version 2 are."""
 
 
 def facts() -> dict[str, Any]:
@@ -24,7 +26,39 @@ def facts() -> dict[str, Any]:
     if 24 <= hz <= 10_000:
         said["hz"] = hz
     said["virtual"] = virtual()
+    if autogroup := _text("/proc/sys/kernel/sched_autogroup_enabled").strip():
+        said["autogroup"] = autogroup == "1"
     return said
+
+
+def sessions() -> dict[int, list[int]]:
+    """The threads of each session, by the number of its autogroup: of those that no cgroup has a weight for."""
+    found: dict[int, list[int]] = {}
+    for process in Path("/proc").iterdir():
+        session = re.match(r"/autogroup-(\d+) ", _text(process / "autogroup")) if process.name.isdigit() else None
+        # One that has ended, and waits for its parent, has no command line, and may have left its cgroup.
+        if session and _text(process / "cmdline") and not _weighted(_text(process / "cgroup")):
+            try:
+                threads = [int(t.name) for t in (process / "task").iterdir()]
+            except OSError:  # It has ended meanwhile.
+                continue
+            found.setdefault(int(session[1]), []).extend(threads)
+    return {session: sorted(found[session]) for session in sorted(found)}
+
+
+def _weighted(cgroups: str) -> bool:
+    """Do the cgroups that a process is in (/proc/PID/cgroup) include one with a CPU weight, other than the root?"""
+    for line in cgroups.splitlines():
+        number, controllers, path = line.split(":", 2)
+        if path == "/":
+            continue
+        if "cpu" in controllers.split(","):
+            return True
+        # Where the controller is not enabled, a cgroup's tasks are those of the one that it is in.
+        above = [Path(path), *Path(path).parents][:-1]
+        if number == "0" and any(Path(f"{root}{p}/cpu.weight").exists() for root in CGROUPS for p in above):
+            return True
+    return False
 
 
 def preemption() -> str | None:

@@ -84,6 +84,7 @@ def record(options: Options, progress: Progress) -> dict[str, Any]:
     notes: list[str] = []
     if options.machine is None and not options.probe:
         notes.append(DEFAULT_COSTS)
+    sessions = kernel.sessions()
     with Signals() as signals, store.Partial(options.out) as partial, _system_errors(options.out):
         said = _tracefs_or_perf(options, partial.path, signals, progress, notes)
         if said.exit_status is None:
@@ -95,6 +96,9 @@ def record(options: Options, progress: Progress) -> dict[str, Any]:
         (partial.path / "machine.toml").write_text(machine, encoding="utf-8")
         text = store.toml(toml, f"Made by contend record {__version__}; `contend run {options.out.name}` replays it.")
         (partial.path / store.FILE).write_text(text, encoding="utf-8")
+        if sessions:
+            text = store.toml({"sessions": sessions}, "Tasks by the number of their session's autogroup.")
+            (partial.path / store.SESSIONS).write_text(text, encoding="utf-8")
         partial.keep()
     return {**toml, "path": str(options.out), "notes": notes}
 

@@ -15,6 +15,7 @@ from typing import Any
 from contend._core import ContendError
 
 FILE = "recording.toml"
+SESSIONS = "sessions.toml"
 SCHEMA = 1
 
 

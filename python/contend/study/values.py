@@ -85,17 +85,24 @@ def _mode(ledger: dict[str, int], which: str) -> float | None:
     return 100 * (guest if which == "guest_pct" else busy - guest - own) / busy
 
 
+def _named(items: list[Any], name: str) -> Any:
+    return next((v for v in items if name in (v.get("name"), v.get("kind"))), None)
+
+
 def _at(value: Any, path: list[str]) -> float | None:
-    for i, part in enumerate(path):
+    while path:
+        part, *rest = path
         if isinstance(value, dict):
             # A key may hold a point: p99.5.
-            rest = ".".join(path[i:])
-            if rest in value:
-                value = value[rest]
+            if ".".join(path) in value:
+                value = value[".".join(path)]
                 break
             value = value.get(part)
         elif isinstance(value, list):
-            value = next((v for v in value if part in (v.get("name"), v.get("kind"))), None)
+            # So may a name: /user.slice.
+            name = next((n for n in range(len(path), 0, -1) if _named(value, ".".join(path[:n]))), 1)
+            value, rest = _named(value, ".".join(path[:name])), path[name:]
         else:
             return None
+        path = rest
     return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None

@@ -21,7 +21,7 @@ from typing import Any
 from contend import _core
 from contend._core import ContendError, ScenarioInvalid
 from contend.run import text_of
-from contend.sweeping.spec import Spec, absolute
+from contend.sweeping.spec import Spec, absolute, names_file
 
 Point = dict[str, Any]
 """A value for each key that varies."""
@@ -202,7 +202,7 @@ class Tasks:
 def renamed(workload: Any, name: Any) -> Any:
     """A workload with its files renamed."""
     if isinstance(workload, dict):
-        return {k: name(v) if k == "file" and isinstance(v, str) else renamed(v, name) for k, v in workload.items()}
+        return {k: name(v) if names_file(k, v) else renamed(v, name) for k, v in workload.items()}
     return [renamed(v, name) for v in workload] if isinstance(workload, list) else workload
 
 

@@ -25,6 +25,7 @@ HEADS = (
     "warmup_s",
     "stall_s",
     "set",
+    "groups",
     "workload",
     "guest",
     "xen",
@@ -267,15 +268,20 @@ def _whole(value: Any, least: int | None) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and (least is None or value >= least)
 
 
+def names_file(key: str, value: Any) -> bool:
+    """Is this value of a workload's key the name of a file?"""
+    if not isinstance(value, str) or not value:
+        return False
+    # A recording's machine may be one that ships.
+    return key in ("file", "sessions") or (key == "recorded_on" and value.endswith(".toml"))
+
+
 def absolute(scenario: dict[str, Any], base: Path) -> dict[str, Any]:
-    """A scenario whose files have absolute names: its machine file, and every `file` of a workload."""
+    """A scenario whose files have absolute names: its machine file, and every file of a workload."""
 
     def walk(value: Any) -> Any:
         if isinstance(value, dict):
-            return {
-                k: str((base / v).absolute()) if k == "file" and isinstance(v, str) else walk(v)
-                for k, v in value.items()
-            }
+            return {k: str((base / v).absolute()) if names_file(k, v) else walk(v) for k, v in value.items()}
         return [walk(v) for v in value] if isinstance(value, list) else value
 
     out = {k: walk(v) if k in ("workload", "guest") else v for k, v in scenario.items()}

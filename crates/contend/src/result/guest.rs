@@ -247,9 +247,9 @@ pub(super) fn vcpus(r: &RunResult) -> Table {
 }
 
 pub(super) fn tasks(r: &RunResult) -> Table {
-    let all = rows(r, |g| &g.tasks);
-    let table = Table::default().words("guest", all.iter().map(|row| row.0));
-    super::task_columns(table, &all.iter().map(|row| row.2).collect::<Vec<_>>())
+    let all: Vec<_> = r.guests.iter().flat_map(|g| g.tasks.iter().map(move |t| (g, t))).collect();
+    let table = Table::default().words("guest", all.iter().map(|(g, _)| &g.name));
+    super::task_columns(table, &all.iter().map(|(g, t)| (*t, &g.groups)).collect::<Vec<_>>())
 }
 
 pub(super) fn locks(r: &RunResult) -> Table {
@@ -323,6 +323,7 @@ mod tests {
                 finished: (stolen == 100).then_some(900),
                 vcpus: vec![vcpu(stolen), vcpu(stolen)],
                 tasks: Vec::new(),
+                groups: contend_sim::program::Groups::default(),
                 long_waits: vec!["x (task 0) waits for a post to y".into(); usize::from(stolen == 200)],
                 locks: vec![lock("rq/0", "rq", 5), lock("zone", "spinlock", 80)],
                 preemption: vec![LockPreemption::default(), lost],

@@ -8,6 +8,7 @@
 //! policy = "linux-3.6"          # the guest's kernel: a preset; POLICY_DEFAULT if left out
 //! topology = "1n16l1c1t"        # what the guest is shown; one socket a vCPU if left out
 //! pin = "none"                  # or "1:1": vCPU i on CPU i, the next guest on the CPUs after those
+//! group = "/vms"                # optional: the host's group that its vCPUs are in; copies are in groups within it: /vms/vm0
 //! hz = 250                      # optional: its tick; the host's if left out
 //! background = false            # the run does not wait for its end
 //! set = { spinlock = "ticket" }  # features of its kernel
@@ -26,6 +27,7 @@ use contend_platform::CpuId;
 use contend_sched::features::{Features, Preset};
 use contend_sched::switches::FeatureError;
 use contend_sim::guest::Memory;
+use contend_sim::program::Groups;
 use contend_workload::{SpecProblem, WorkloadSpec};
 use fixedbitset::FixedBitSet;
 use toml::Spanned;
@@ -45,7 +47,8 @@ pub const VCPUS_MAX: u64 = CpuId::MAX_CPUS as u64;
 const NAME_MAX: usize = 32;
 const NAME_DEFAULT: &str = "vm";
 
-const KEYS: &[&str] = &["name", "copies", "vcpus", "policy", "topology", "pin", "hz", "background", "set", "workload"];
+const KEYS: &[&str] =
+    &["name", "copies", "vcpus", "policy", "topology", "pin", "group", "hz", "background", "set", "workload"];
 
 /// Is `guest.KEY` a key of the tables, not a feature of the guests' kernels?
 pub(super) fn is_key(key: &str) -> bool {
@@ -92,6 +95,7 @@ pub(super) struct GuestTable {
     policy: Option<Given<String>>,
     topology: Option<Given<String>>,
     pin: Option<Given<Pin>>,
+    group: Option<Given<String>>,
     hz: Option<Given<u32>>,
     background: bool,
     set: BTreeMap<String, Given<String>>,
@@ -119,6 +123,8 @@ pub struct GuestPlan {
     pub hz: u32,
     /// Where its vCPUs run.
     pub pin: Pin,
+    /// The path of the host's group that its vCPUs are in, or that the groups of its copies are in.
+    pub group: Option<String>,
     /// The run does not wait for its end.
     pub background: bool,
     /// What runs in it.
@@ -164,6 +170,7 @@ impl GuestTable {
             policy: None,
             topology: None,
             pin: None,
+            group: None,
             hz: None,
             background: false,
             set: BTreeMap::new(),
@@ -238,6 +245,7 @@ impl GuestTable {
                 number(HZ_MIN.into(), HZ_MAX.into()).map(|n| self.hz = Some(Given { at: at.clone(), value: n as u32 }))
             }
             "background" => text.parse().ok().map(|b| self.background = b),
+            "group" => Groups::default().at(text).ok().map(|_| self.group = Some(word())),
             // What a policy and a topology may be is looked at with everything else.
             "policy" => {
                 self.policy = Some(word());
@@ -322,6 +330,7 @@ impl GuestTable {
             features,
             hz: self.hz.as_ref().map_or(on.hz, |hz| hz.value),
             pin: self.pin.as_ref().map_or(Pin::None, |pin| pin.value),
+            group: self.group.as_ref().map(|group| group.value.clone()),
             background: self.background,
             workload: workload.clone(),
             memory: self.domain.memory(on.topo, &self.at)?,
@@ -361,7 +370,7 @@ pub(super) struct Host<'a> {
 
 /// Keys with a word as their value.
 fn is_word(key: &str) -> bool {
-    matches!(key, "name" | "policy" | "topology" | "pin" | "cpus" | "cpus_soft" | "pool")
+    matches!(key, "name" | "policy" | "topology" | "pin" | "group" | "cpus" | "cpus_soft" | "pool")
 }
 
 /// Keys with a number as their value.
@@ -378,6 +387,7 @@ fn right_of(key: &str) -> &'static str {
         "policy" => "the name of a preset; `contend list presets` lists them",
         "topology" => "a shape such as 2n1l4c2t, in quotes",
         "pin" => Pin::RIGHT,
+        "group" => Groups::PATH,
         "hz" => "a whole number from 24 to 10000",
         _ => domain::right_of(key),
     }
@@ -463,6 +473,15 @@ impl GuestPlan {
         }
     }
 
+    /// The group of each of the machines: copies have one each, within the one that is named.
+    pub fn groups(&self) -> Vec<String> {
+        let Some(group) = &self.group else { return Vec::new() };
+        match self.copies {
+            None => vec![group.clone()],
+            Some(_) => self.names().iter().map(|name| format!("{}/{name}", group.trim_end_matches('/'))).collect(),
+        }
+    }
+
     /// Features that differ from the preset's.
     pub fn features_set(&self) -> Vec<(&'static str, String)> {
         differ(self.features.list(), self.preset.features.list())
@@ -510,6 +529,9 @@ impl GuestPlan {
             if !set.is_empty() {
                 put("set", toml::Value::Table(set));
             }
+        }
+        if let Some(group) = &self.group {
+            put("group", group.as_str().into());
         }
         if let Some(memory) = self.memory {
             put("memory_node", (memory.node as i64).into());

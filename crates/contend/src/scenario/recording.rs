@@ -2,16 +2,19 @@
 
 use std::path::Path;
 
+use contend_machine::reason;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::{Given, Result, Scenario, file_workload, recorded_cpus, why};
+use super::{Given, Result, Scenario, file_workload, recorded_cpus};
 use crate::error::{At, ScenarioError};
 
 /// What makes a directory a recording: what was recorded, and how.
 pub(super) const FILE: &str = "recording.toml";
 /// The recorded machine, if the directory has it.
 const MACHINE: &str = "machine.toml";
+/// Who was in which session, if the directory says so.
+const SESSIONS: &str = "sessions.toml";
 /// The format of [`FILE`] that is read.
 const SCHEMA: &str = "1";
 
@@ -19,7 +22,8 @@ const SCHEMA: &str = "1";
 pub(super) fn scenario(dir: &Path) -> Result<Scenario> {
     let file = dir.join(FILE);
     let name = file.display().to_string();
-    let text = std::fs::read_to_string(&file).map_err(|e| ScenarioError::Read { file: name.clone(), why: why(&e) })?;
+    let text =
+        std::fs::read_to_string(&file).map_err(|e| ScenarioError::Read { file: name.clone(), why: reason(&e) })?;
     let line = |offset: usize| 1 + text.as_bytes().iter().take(offset).filter(|&&b| b == b'\n').count();
     let root = DeTable::parse(&text).map_err(|e| ScenarioError::Syntax {
         file: name.clone(),
@@ -59,6 +63,15 @@ pub(super) fn scenario(dir: &Path) -> Result<Scenario> {
     }
     let policy = word("policy", "the name of a preset; `contend list presets` lists them")?;
     let mut scenario = Scenario::empty(&dir.display().to_string(), dir);
+    let kernel = root.get("kernel").and_then(|v| v.get_ref().as_table());
+    if let Some(v) = kernel.and_then(|t| t.get("autogroup")) {
+        let value = super::source::found(v.get_ref());
+        if !matches!(value.as_str(), "true" | "false") {
+            let right = "true or false".into();
+            return Err(ScenarioError::Value { at: place(v, "kernel.autogroup"), found: value, right });
+        }
+        scenario.set.insert("autogroup".into(), Given { at: place(v, "kernel.autogroup"), value });
+    }
     let machine = if dir.join(MACHINE).is_file() {
         MACHINE.to_string()
     } else {
@@ -69,6 +82,9 @@ pub(super) fn scenario(dir: &Path) -> Result<Scenario> {
     let mut workload = file_workload("recording", &events.value);
     if dir.join(MACHINE).is_file() {
         workload.set("recorded_on", MACHINE).expect("a recording has such a key");
+    }
+    if dir.join(SESSIONS).is_file() {
+        workload.set("sessions", SESSIONS).expect("a recording has such a key");
     }
     scenario.workload = Some(workload);
     Ok(scenario)
@@ -103,6 +119,20 @@ mod tests {
     }
 
     #[test]
+    fn the_kernels_switch_and_the_sessions_are_taken_over() {
+        let dir = dir("sessions", "schema = 1\nfile = \"trace.dat\"\n[kernel]\nautogroup = true\n");
+        std::fs::write(dir.join(MACHINE), contend_machine::Machine::synthetic("2c").unwrap().to_toml()).unwrap();
+        std::fs::write(dir.join(SESSIONS), "[sessions]\n37 = [1]\n").unwrap();
+        let mut scenario = Scenario::from_path(&dir).unwrap();
+        let plan = scenario.plan().unwrap();
+        assert!(plan.features.autogroup);
+        assert_eq!(plan.workload.unwrap().to_toml()["sessions"].as_str(), Some(SESSIONS));
+        scenario.set("autogroup", "false").unwrap();
+        assert!(!scenario.plan().unwrap().features.autogroup);
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
     fn what_is_wrong_is_named() {
         for (i, (text, said)) in [
             ("", "recording.toml:1: schema: missing; 1"),
@@ -111,6 +141,10 @@ mod tests {
             ("schema = 1\nfile = 3", "recording.toml:2: file: found 3; should be the name"),
             ("schema = 1\nfile = \"../x\"", "recording.toml:2: file: found \"../x\"; should be the name"),
             ("schema = 1\nfile = \"t\"\npolicy = 5", "recording.toml:3: policy: found 5; should be the name"),
+            (
+                "schema = 1\nfile = \"t\"\n[kernel]\nautogroup = 1",
+                "recording.toml:4: kernel.autogroup: found 1; should be true",
+            ),
             ("schema = ", "recording.toml:1: not valid TOML"),
         ]
         .into_iter()

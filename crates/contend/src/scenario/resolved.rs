@@ -7,7 +7,7 @@ use contend_sim::kvm::KvmFeatures;
 use contend_workload::WorkloadSpec;
 
 use super::guest::GuestPlan;
-use super::{Plan, STALL_NS_DEFAULT, quoted};
+use super::{Plan, STALL_NS_DEFAULT, groups, quoted};
 
 /// The switches of which the value is not the one to start from.
 pub(super) fn differ(ours: Vec<FeatureInfo>, from: Vec<FeatureInfo>) -> Vec<(&'static str, String)> {
@@ -90,6 +90,10 @@ impl Plan {
             toml::Value::Table(spec.to_toml())
         };
         let mut root = toml::Table::new();
+        let groups = groups::to_toml(&self.groups);
+        if !groups.is_empty() {
+            root.insert("groups".into(), toml::Value::Table(groups));
+        }
         if let Some(spec) = &self.workload {
             root.insert("workload".into(), workload(spec));
         }
@@ -117,8 +121,9 @@ fn for_each_file(spec: &mut WorkloadSpec, f: &mut dyn FnMut(&mut String)) {
         WorkloadSpec::Recording(s) => {
             f(&mut s.file);
             f(&mut s.recorded_on);
+            f(&mut s.sessions);
         }
-        WorkloadSpec::Mix(mix) => mix.parts.iter_mut().for_each(|p| for_each_file(p, f)),
+        WorkloadSpec::Mix(mix) => mix.parts.iter_mut().for_each(|p| for_each_file(&mut p.workload, f)),
         _ => {}
     }
 }

@@ -9,7 +9,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::guest::{self, GuestTable};
 use super::xen::{AtTable, XenTable};
-use super::{Given, Result, SECONDS_MAX, Scenario, seconds_ns, workload_error};
+use super::{Given, Result, SECONDS_MAX, Scenario, groups, seconds_ns, workload_error};
 use crate::error::{At, ScenarioError};
 use crate::names::did_you_mean;
 
@@ -22,6 +22,7 @@ const KEYS: &[&str] = &[
     "warmup_s",
     "stall_s",
     "set",
+    "groups",
     "xen",
     "guest",
     "workload",
@@ -150,6 +151,9 @@ impl Source<'_> {
                 return self.wrong(v, "set", "a table of features and machine costs");
             };
             self.sets(table, "set", "", &mut s.set)?;
+        }
+        if let Some(v) = root.get("groups") {
+            s.groups = groups::read(self, v)?;
         }
         if let Some(v) = root.get("guest") {
             let right = "tables [[guest]], with two brackets on each side";

@@ -58,7 +58,7 @@ fn wrong(file: &Path, line: Option<u32>, what: impl Into<String>) -> ProbeError 
 }
 
 fn text_of(file: &Path) -> Result<String, ProbeError> {
-    let read = |e: std::io::Error| wrong(file, None, format!("cannot be read: {e}"));
+    let read = |e: std::io::Error| wrong(file, None, format!("cannot be read: {}", contend_machine::reason(&e)));
     let size = std::fs::metadata(file).map_err(read)?.len();
     if size > BYTES_MAX {
         return Err(wrong(file, None, format!("found {size} bytes; should be at most {BYTES_MAX}")));

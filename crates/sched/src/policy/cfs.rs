@@ -7,6 +7,7 @@
 //!
 //! Invariant: the running entity is not in the timeline; `total_weight` and `nr` count it all the same.
 
+use super::groups::{At, Fair};
 use super::timeline::Timeline;
 use super::{Dequeue, Enqueue, Pick, Policy, Put, nice_to_weight};
 use crate::features::Features;
@@ -349,6 +350,34 @@ impl Policy for Cfs {
     }
     fn sum_exec(&self, t: &CfsTask) -> u64 {
         t.sum_exec
+    }
+}
+
+impl Fair for Cfs {
+    /// The virtual runtime stays: what has been had is not counted again.
+    fn reweight(&self, rq: &mut CfsRq, id: TaskId, t: &mut CfsTask, weight: u64, at: At, now: Time) {
+        match at {
+            At::Out(_) => return t.weight = weight,
+            At::Running => Self::update_curr(rq, t, now),
+            At::Queued | At::Delayed => {
+                rq.advance(now);
+                rq.remove(id, t);
+            }
+        }
+        rq.total_weight = rq.total_weight - t.weight + weight;
+        t.weight = weight;
+        if at == At::Running {
+            rq.curr = Some(Running { vruntime: t.vruntime, weight, at: now });
+        } else {
+            rq.insert(id, t);
+        }
+        rq.update_min();
+    }
+    fn total_weight(&self, rq: &CfsRq) -> u64 {
+        rq.total_weight
+    }
+    fn next_hint(&self, rq: &CfsRq) -> Option<TaskId> {
+        rq.next.map(|n| n.task)
     }
 }
 

@@ -12,6 +12,7 @@
 //! sum of weight x vruntime, in 128 bits (vruntime < 2^62, W < 2^34), so the test is exact and the invariant that the lags
 //! sum to zero holds without rounding.
 
+use super::groups::{At, Fair};
 use super::timeline::Timeline;
 use super::{Dequeue, Enqueue, Pick, Policy, Put, nice_to_weight};
 use crate::features::Features;
@@ -74,6 +75,24 @@ pub struct EevdfTask {
     sum_exec: u64,
     seq: u64,
     delayed: bool,
+}
+
+impl EevdfTask {
+    /// Lag and what is left of the request are service owed: in virtual time they shrink as the weight grows.
+    fn set_weight(&mut self, weight: u64) {
+        let scale = |v: i64| scaled(v, self.weight, weight);
+        self.vlag = scale(self.vlag);
+        self.deadline = self.vruntime + scale(self.deadline - self.vruntime);
+        if self.vprot > self.vruntime {
+            self.vprot = self.vruntime + scale(self.vprot - self.vruntime);
+        }
+        self.weight = weight;
+    }
+}
+
+/// A span of one weight's virtual time in another's.
+fn scaled(span: i64, from: u64, to: u64) -> i64 {
+    (i128::from(span) * i128::from(from) / i128::from(to)) as i64
 }
 
 impl EevdfRq {
@@ -177,13 +196,18 @@ impl Eevdf {
         (rq.average() - t.vruntime).clamp(-limit, limit)
     }
 
-    /// Account the running entity; true if it has used its request up (it has a new deadline then).
-    fn update_curr(&self, rq: &mut EevdfRq, t: &mut EevdfTask, now: Time) -> bool {
+    /// Account the running entity up to `now`.
+    fn account(rq: &mut EevdfRq, t: &mut EevdfTask, now: Time) {
         let delta = now - t.exec_start;
         t.exec_start = now;
         t.sum_exec += delta;
         t.vruntime += (delta * 1024 / t.weight) as i64;
         rq.set_curr(t, now);
+    }
+
+    /// The same; true if it has used its request up (it has a new deadline then).
+    fn update_curr(&self, rq: &mut EevdfRq, t: &mut EevdfTask, now: Time) -> bool {
+        Self::account(rq, t, now);
         if t.vruntime < t.deadline {
             return false;
         }
@@ -386,15 +410,46 @@ impl Policy for Eevdf {
         t.weight
     }
     fn set_nice(&self, t: &mut EevdfTask, nice: i8) {
-        let weight = nice_to_weight(nice);
-        // Lag and what is left of the request are service owed: in virtual time they shrink as the weight grows.
-        let scale = |v: i64| (i128::from(v) * i128::from(t.weight) / i128::from(weight)) as i64;
-        t.vlag = scale(t.vlag);
-        t.deadline = t.vruntime + scale(t.deadline - t.vruntime);
-        t.weight = weight;
+        t.set_weight(nice_to_weight(nice));
     }
     fn sum_exec(&self, t: &EevdfTask) -> u64 {
         t.sum_exec
+    }
+}
+
+impl Fair for Eevdf {
+    /// At V - lag x w / w': V stays where it is, and so does the service owed.
+    fn reweight(&self, rq: &mut EevdfRq, id: TaskId, t: &mut EevdfTask, weight: u64, at: At, now: Time) {
+        match at {
+            At::Out(_) => return t.set_weight(weight),
+            // Whether its request is used up is found at the next tick.
+            At::Running => Self::account(rq, t, now),
+            At::Queued | At::Delayed => rq.advance(now),
+        }
+        let average = rq.average();
+        let vruntime = average - scaled(average - t.vruntime, t.weight, weight);
+        let moved = |t: &mut EevdfTask| {
+            t.set_weight(weight);
+            let by = vruntime - t.vruntime;
+            (t.vruntime, t.deadline) = (vruntime, t.deadline + by);
+            t.vprot = t.vprot.saturating_add(by);
+        };
+        if at == At::Running {
+            moved(t);
+            rq.set_curr(t, now);
+        } else {
+            let hint = rq.next;
+            rq.remove(id, t);
+            moved(t);
+            rq.insert(id, t);
+            rq.next = hint;
+        }
+    }
+    fn total_weight(&self, rq: &EevdfRq) -> u64 {
+        rq.sums().1 as u64
+    }
+    fn next_hint(&self, rq: &EevdfRq) -> Option<TaskId> {
+        rq.next
     }
 }
 

@@ -28,9 +28,11 @@ pub mod cfs;
 mod drive;
 pub mod eevdf;
 pub mod fifo;
+pub mod groups;
 mod timeline;
 
 use contend_platform::{TaskId, Time};
+use groups::GroupId;
 
 /// Why a task enters a run queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -148,9 +150,24 @@ pub trait Policy: 'static {
         let _ = t;
         1024
     }
+    /// What a load of the task's own counts for on its whole run queue (task_h_load): less in a group, which has a part in the queue
+    /// and divides it among its own.
+    fn h_load(&self, rq: &Self::Rq, t: &Self::Task, load: u64) -> u64 {
+        let _ = (rq, t);
+        load
+    }
+    /// The sum of the weights that compete on the run queue, where the runnable tasks' own add up to `flat`.
+    fn queue_weight(&self, rq: &Self::Rq, flat: u64) -> u64 {
+        let _ = rq;
+        flat
+    }
     /// The nice value changes; the task is not queued at this moment.
     fn set_nice(&self, t: &mut Self::Task, nice: i8) {
         let _ = (t, nice);
+    }
+    /// The task is of this group from now on; it is not queued at this moment. A policy without groups has one.
+    fn join(&self, t: &mut Self::Task, group: GroupId) {
+        let _ = (t, group);
     }
     /// Time run so far, in ns, as of the last accounting.
     fn sum_exec(&self, t: &Self::Task) -> u64;

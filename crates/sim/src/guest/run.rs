@@ -65,10 +65,11 @@ pub(crate) fn boot(with: &Boot<'_>, index: usize, spec: GuestSpec) -> std::io::R
     let tick = 1_000_000_000 / u64::from(spec.hz);
     let cpus = spec.topology.nr_cpus();
     let f: &Features = &spec.features;
+    let groups = spec.workload.groups.clone();
     match spec.policy {
         PolicyKind::Fifo => boot_with(with, index, Fifo::new(f), tick, spec),
-        PolicyKind::Cfs => boot_with(with, index, Cfs::new(f, cpus), tick, spec),
-        PolicyKind::Eevdf => boot_with(with, index, Eevdf::new(f, cpus, tick), tick, spec),
+        PolicyKind::Cfs => boot_with(with, index, groups.of(Cfs::new(f, cpus), cpus, f), tick, spec),
+        PolicyKind::Eevdf => boot_with(with, index, groups.of(Eevdf::new(f, cpus, tick), cpus, f), tick, spec),
     }
 }
 
@@ -79,7 +80,7 @@ fn boot_with<L: Policy>(
     tick_ns: Nanos,
     spec: GuestSpec,
 ) -> std::io::Result<Booted> {
-    let GuestSpec { name, topology, features, mut workload, pin, background, memory, .. } = spec;
+    let GuestSpec { name, topology, features, mut workload, group, pin, background, memory, .. } = spec;
     let (p, hosting) = (with.p, with.hosting);
     let engine: &Rc<Engine> = p.engine();
     let n = topology.nr_cpus();
@@ -124,6 +125,7 @@ fn boot_with<L: Policy>(
             name: format!("{name}/{i}"),
             code,
             nice: 0,
+            group,
             affinity: pin.get(i).cloned(),
             background: true,
             working_set_kib: 0,
@@ -183,6 +185,7 @@ impl<L: Policy> RunningGuest for Running<L> {
             vcpus: vcpus.collect(),
             long_waits: long_waits(&tasks, end / 2),
             tasks,
+            groups: self.os.groups.clone(),
             locks,
             preemption,
             metrics,

@@ -4,7 +4,7 @@ use super::memory::Memory;
 use crate::host::LockReport;
 use crate::kvm::{Exit, KvmFeatures};
 use crate::os::{MetricStore, TaskReport};
-use crate::program::Workload;
+use crate::program::{GroupId, Groups, Workload};
 use contend_machine::Topology;
 use contend_platform::{Account, Nanos, Time};
 use contend_sched::features::{Features, PolicyKind};
@@ -34,6 +34,8 @@ pub struct GuestSpec {
     pub hz: u32,
     /// What runs in it. Threads with stacks are the host's only: none here.
     pub workload: Workload,
+    /// The host's group that its vCPU threads are in.
+    pub group: GroupId,
     /// Physical CPUs of each vCPU's thread (empty: all, else one set a vCPU).
     pub pin: Vec<FixedBitSet>,
     /// The run does not wait for its end.
@@ -96,6 +98,8 @@ pub struct GuestReport {
     pub vcpus: Vec<VcpuReport>,
     /// Its tasks.
     pub tasks: Vec<TaskReport>,
+    /// Its groups of tasks.
+    pub groups: Groups,
     /// Foreground tasks that have slept for more than half of the run and that no timer will wake, in words.
     pub long_waits: Vec<String>,
     /// Its run-queue locks, then its objects' locks.

@@ -198,6 +198,7 @@ mod tests {
     use contend_sched::cpuset::Affinity;
     use contend_sched::features::Features;
     use contend_sched::policy::fifo::Fifo;
+    use contend_sched::policy::groups::GroupId;
     use std::cell::Cell;
     use std::rc::Rc;
 
@@ -247,7 +248,7 @@ mod tests {
         let kvm = Hypervisor::new(p, KvmFeatures { directed_yield: version, ..KvmFeatures::default() }, 1);
         let [me, to] = [0, 1].map(|i| {
             let vcpu = VcpuState::new(p, 0, CpuId(i), Rc::clone(kvm.hosting()));
-            vcpu.attach(p, kernel.create(p, 0, Affinity::ALL), p.line());
+            vcpu.attach(p, kernel.create(p, 0, Affinity::ALL, GroupId::ROOT), p.line());
             vcpu
         });
         state(p, &to);

@@ -16,7 +16,7 @@ mod word_futex;
 pub use object::ObjectReport;
 
 use crate::kvm::VcpuWait;
-use crate::program::{Cx, Metrics, ObjId, ObjectKind, Op, Program, TaskSpec, Workload};
+use crate::program::{Cx, GroupId, Groups, Metrics, ObjId, ObjectKind, Op, Program, TaskSpec, Workload};
 use crate::thread::{Ready, State};
 use crate::world::World;
 use contend_platform::{Account, LockEvent, Nanos, TaskId, Time, Work};
@@ -85,6 +85,7 @@ struct OsTask {
     /// Its address space, if that matters to anyone.
     space: Option<ObjId>,
     nice: i8,
+    group: GroupId,
     started: Time,
     alive: bool,
 }
@@ -94,6 +95,7 @@ struct Birth {
     name: String,
     code: Code,
     nice: i8,
+    group: GroupId,
     affinity: Option<FixedBitSet>,
     background: bool,
     working_set_kib: u32,
@@ -108,6 +110,8 @@ pub struct TaskReport {
     pub name: String,
     /// Nice value at the end.
     pub nice: i8,
+    /// Group at the end.
+    pub group: GroupId,
     /// Creation time in ns.
     pub started: Time,
     /// Exit time in ns, if it exited.
@@ -199,6 +203,8 @@ pub struct Os<W: World> {
     flushes: Vec<cross_cpu::Flushes<W>>,
     /// Ends of rings among the objects.
     rings: Vec<ObjId>,
+    /// Groups of tasks.
+    pub groups: Groups,
 }
 
 /// Most exited tasks whose reports are kept.
@@ -219,6 +225,7 @@ impl<W: World> Os<W> {
         let foreground = initial.iter().filter(|t| !t.background).count();
         let foreground = (foreground + threads.iter().filter(|t| !t.background).count()) as u64;
         Os {
+            groups: std::mem::take(&mut workload.groups),
             objects,
             tasks: RefCell::default(),
             finished: RefCell::default(),
@@ -265,10 +272,11 @@ impl<W: World> Os<W> {
     }
 
     fn spawn<L: Policy>(&self, kernel: &Kernel<W, L>, p: &W, spec: TaskSpec) {
-        let TaskSpec { name, program, nice, affinity, background } = spec;
+        let TaskSpec { name, program, nice, group, affinity, background } = spec;
+        let group = group.unwrap_or_default();
         let working_set_kib = program.working_set_kib();
         let code = Code::Program(program);
-        let task = self.create(kernel, p, Birth { name, code, nice, affinity, background, working_set_kib });
+        let task = self.create(kernel, p, Birth { name, code, nice, group, affinity, background, working_set_kib });
         kernel.wake_up_new(p, task);
     }
 
@@ -278,7 +286,7 @@ impl<W: World> Os<W> {
             Code::Thread(state) => (None, Some(state)),
         };
         let affinity = birth.affinity.map_or(Affinity::ALL, Affinity::only);
-        let task = kernel.create(p, birth.nice, affinity);
+        let task = kernel.create(p, birth.nice, affinity, birth.group);
         p.create_task(task, birth.working_set_kib);
         let id = self.created.get();
         self.created.set(id + 1);
@@ -302,6 +310,7 @@ impl<W: World> Os<W> {
                 background: birth.background,
                 space: None,
                 nice: birth.nice,
+                group: birth.group,
                 started: p.now(),
                 alive: true,
             });
@@ -386,7 +395,9 @@ impl<W: World> Os<W> {
             Op::Spawn(mut spec) => {
                 p.charge(Work::Fork, 1);
                 // What a daemon starts does not keep the run alive either.
-                spec.background |= self.with(task, |t| t.background);
+                let (background, group) = self.with(task, |t| (t.background, t.group));
+                spec.background |= background;
+                spec.group.get_or_insert(group);
                 if !spec.background {
                     self.foreground.set(self.foreground.get() + 1);
                 }
@@ -400,6 +411,11 @@ impl<W: World> Os<W> {
             Op::SetNice(nice) => {
                 self.with(task, |t| t.nice = nice);
                 kernel.set_nice(p, task, nice);
+                SyscallEnd::Continue
+            }
+            Op::SetGroup(group) => {
+                self.with(task, |t| t.group = group);
+                kernel.set_group(p, task, group);
                 SyscallEnd::Continue
             }
             Op::Exit => self.exit(kernel, p, task),
@@ -519,6 +535,7 @@ impl<W: World> Os<W> {
             id,
             name: o.name.clone(),
             nice: o.nice,
+            group: self.groups.effective(kernel.features.autogroup, o.group),
             started: o.started,
             exited,
             run,

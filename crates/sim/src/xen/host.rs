@@ -7,7 +7,7 @@ use crate::guest::{self, Boot, GuestReport, Hosting, RunningGuest, VcpuState, Vm
 use crate::host::{CpuReport, GUEST_MODE, LockReport, Outcome, Progress, RunResult};
 use crate::kvm::Kvm;
 use crate::os::{MetricStore, TaskReport, random_stream};
-use crate::program::Program;
+use crate::program::{GroupId, Groups, Program};
 use crate::thread::State;
 use crate::trace::{GuestNamer, TraceHook};
 use crate::watch::{self, System};
@@ -358,6 +358,7 @@ fn result<L: XenPolicy>(
             id: i as u64,
             name: format!("{}/{}", domain.name, unit.info.vcpu),
             nice: 0,
+            group: GroupId::ROOT,
             started: 0,
             exited: None,
             run: RunStats {
@@ -394,6 +395,7 @@ fn result<L: XenPolicy>(
         cpus: cpus.collect(),
         timeline,
         tasks,
+        groups: Groups::default(),
         locks: locks.collect(),
         observed: engine.observed.borrow().clone(),
         counts: engine.counts(),

@@ -13,7 +13,7 @@ use contend_sched::task::state;
 use contend_sim::engine::{Engine, EngineCounts, Stop};
 use contend_sim::guest::Guests;
 use contend_sim::host::{EventSink, Limits, RunResult, Setup, Who, simulate};
-use contend_sim::program::{Cx, Op, Program, TaskSpec, Workload};
+use contend_sim::program::{Cx, GroupId, Op, Program, TaskSpec, Workload};
 use contend_sim::world::Sim;
 use fixedbitset::FixedBitSet;
 use std::cell::RefCell;
@@ -177,7 +177,7 @@ pub fn stage(machine: &str, features: Features, live: bool, script: impl FnOnce(
 impl Stage {
     /// A sleeping task that last ran on `prev`.
     pub fn sleeper(&self, prev: usize) -> TaskId {
-        let t = self.kernel.create(&self.p, 0, Affinity::ALL);
+        let t = self.kernel.create(&self.p, 0, Affinity::ALL, GroupId::ROOT);
         self.kernel.announce_sleep(&self.p, t, state::INTERRUPTIBLE);
         self.p.store(&self.kernel.task(t).cpu, prev as u64, Release);
         t

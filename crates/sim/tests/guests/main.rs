@@ -12,7 +12,7 @@ use contend_sched::features::Features;
 use contend_sim::guest::{GuestSpec, Guests};
 use contend_sim::host::{Limits, Outcome, RunResult, Setup, simulate};
 use contend_sim::kvm::{DirectedYield, Exit, Kvm, KvmFeatures};
-use contend_sim::program::{ObjectKind, Op, Workload};
+use contend_sim::program::{GroupId, ObjectKind, Op, Workload};
 
 /// A guest with a socket for each vCPU.
 pub fn guest(name: &str, vcpus: usize, spinlock: &str, workload: Workload) -> GuestSpec {
@@ -25,6 +25,7 @@ pub fn guest(name: &str, vcpus: usize, spinlock: &str, workload: Workload) -> Gu
         policy: p.policy,
         features,
         hz: 250,
+        group: GroupId::ROOT,
         workload,
         pin: Vec::new(),
         background: false,

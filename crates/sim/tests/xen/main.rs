@@ -14,7 +14,7 @@ use contend_sched::xen::mask::CpuMask;
 use contend_sched::xen::units::VcpuAffinity;
 use contend_sim::guest::{GuestSpec, Memory};
 use contend_sim::host::{Limits, Outcome, RunResult};
-use contend_sim::program::{Cx, ObjectKind, Op, Program, Workload};
+use contend_sim::program::{Cx, GroupId, ObjectKind, Op, Program, Workload};
 use contend_sim::xen::{Change, Content, DomainSetup, PoolSetup, Sinks, What, XenSetup, simulate};
 
 const EVERYWHERE: VcpuAffinity = VcpuAffinity { hard: CpuMask::NONE, soft: CpuMask::NONE };
@@ -57,6 +57,7 @@ fn kernel(dom: u16, vcpus: usize, workload: Workload) -> DomainSetup {
         policy: p.policy,
         features,
         hz: 250,
+        group: GroupId::ROOT,
         workload,
         pin: Vec::new(),
         background: false,

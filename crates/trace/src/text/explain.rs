@@ -26,6 +26,10 @@ pub(super) fn explain(event: &[u8], fields: &[u8]) -> Option<Option<Kind>> {
             vcpu.map(|vcpu| Kind::KvmEntry { vcpu })
         }
         b"kvm" => kvm_exit(fields),
+        _ if event == b"sys_exit_setsid" => Some(match number::<u32>(fields, b"") {
+            Some(sid) => Kind::Setsid { sid },
+            None => Kind::Syscall { nr: -1, entry },
+        }),
         // A single system call: its name says which, its number is only in the raw print.
         _ => {
             let named = if event.ends_with(b"_futex") {

@@ -164,6 +164,7 @@ pub(super) enum What {
     Softirq { entry: bool },
     Timer { hrtimer: bool, entry: bool },
     Syscall { entry: bool },
+    Setsid,
     ContentionBegin,
     ContentionEnd,
     KvmEntry,
@@ -173,7 +174,7 @@ pub(super) enum What {
 const WOKEN: &[&str] = &["comm", "pid", "prio", "target_cpu"];
 
 /// Our events, and the fields that they need; those with a `?` only some kernels have.
-const EVENTS: [(&str, What, &[&str]); 22] = [
+const EVENTS: [(&str, What, &[&str]); 23] = [
     (
         "sched_switch",
         What::Switch,
@@ -196,6 +197,7 @@ const EVENTS: [(&str, What, &[&str]); 22] = [
     ("timer_expire_exit", What::Timer { hrtimer: false, entry: false }, &[]),
     ("sys_enter", What::Syscall { entry: true }, &["id"]),
     ("sys_exit", What::Syscall { entry: false }, &["id"]),
+    ("sys_exit_setsid", What::Setsid, &["__syscall_nr", "ret"]),
     ("contention_begin", What::ContentionBegin, &["lock_addr", "flags"]),
     ("contention_end", What::ContentionEnd, &["lock_addr", "ret"]),
     ("kvm_entry", What::KvmEntry, &["?vcpu_id"]),
@@ -301,6 +303,10 @@ pub(super) fn decode(
         What::Softirq { entry } => Kind::Softirq { vec: number(0)?, entry },
         What::Timer { hrtimer, entry } => Kind::Timer { hrtimer, entry },
         What::Syscall { entry } => Kind::Syscall { nr: int(0)?, entry },
+        What::Setsid => match u32::try_from(int(1)?) {
+            Ok(sid) => Kind::Setsid { sid },
+            Err(_) => Kind::Syscall { nr: int(0)?, entry: false },
+        },
         What::ContentionBegin => Kind::ContentionBegin { lock: int(0)? as u64, flags: number(1)? },
         What::ContentionEnd => Kind::ContentionEnd { lock: int(0)? as u64, ret: int(1)? as i32 },
         What::KvmEntry => Kind::KvmEntry { vcpu: number(0).unwrap_or(u32::MAX) },

@@ -45,6 +45,8 @@ pub struct Task {
     pub pid: u32,
     /// Nice value, -20 to 19; real-time tasks have -20.
     pub nice: i8,
+    /// Its session (`setsid`), the last one, if that is known.
+    pub session: Option<u32>,
     /// Its steps: `steps[from..to]`.
     pub from: usize,
     /// End of its steps.

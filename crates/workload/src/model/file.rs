@@ -83,6 +83,8 @@ struct HeadTask {
     name: String,
     pid: u32,
     nice: i8,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    session: Option<u32>,
     initial: bool,
     exited: bool,
 }
@@ -205,7 +207,14 @@ fn columns(model: &Exact) -> Vec<u8> {
         source: model.source.clone(),
         jobs: model.jobs.clone(),
         task: (model.tasks.iter())
-            .map(|t| HeadTask { name: t.name.clone(), pid: t.pid, nice: t.nice, initial: t.initial, exited: t.exited })
+            .map(|t| HeadTask {
+                name: t.name.clone(),
+                pid: t.pid,
+                nice: t.nice,
+                session: t.session,
+                initial: t.initial,
+                exited: t.exited,
+            })
             .collect(),
     };
     let head = toml::to_string(&head).expect("plain values");
@@ -257,8 +266,8 @@ fn exact(bytes: &[u8], file: &str) -> Result<Exact, ModelError> {
     for (t, own) in std::iter::zip(head.task, steps) {
         let from = model.steps.len();
         model.steps.extend(own);
-        let HeadTask { name, pid, nice, initial, exited } = t;
-        model.tasks.push(Task { name, pid, nice, from, to: model.steps.len(), initial, exited });
+        let HeadTask { name, pid, nice, session, initial, exited } = t;
+        model.tasks.push(Task { name, pid, nice, session, from, to: model.steps.len(), initial, exited });
     }
     check(&model).map_err(bad)?;
     Ok(model)

@@ -6,11 +6,12 @@
 //! [`PlayOptions::jobs`], a dispatcher's waits for the ends of its jobs are not played; it takes a slot before it starts a job, a
 //! job gives its slot back when it ends, and the dispatcher waits for those jobs that the recording shows it needed.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use contend_platform::Nanos;
-use contend_sim::program::{Cx, ObjId, ObjectKind, Op, Program, TaskSpec, Workload};
+use contend_sim::program::{Cx, GROUPS_MAX, Group, GroupId, ObjId, ObjectKind, Op, Program, TaskSpec, Workload};
 
 use super::exact::Exact;
 use super::jobs::{JobPlan, Start};
@@ -42,6 +43,8 @@ struct Tape {
     pairs: Pairs,
     /// A copy's tasks, one copy after another; empty if no post is held.
     progress: Vec<Progress>,
+    /// Sessions, ascending; each copy has a group of its own for each.
+    sessions: Vec<u32>,
 }
 
 /// How far a task is. A simulation is one thread: no ordering is needed.
@@ -64,10 +67,18 @@ pub fn play(model: Exact, w: &mut Workload, options: PlayOptions) {
     let pairs = if plan.is_some() { Pairs::default() } else { pairs::find(&model) };
     let all = if pairs.held.is_empty() { 0 } else { model.tasks.len() * options.copies as usize };
     let progress = (0..all).map(|_| Progress::default()).collect();
-    let tape = Arc::new(Tape { model, plan, options, pairs, progress });
+    let sessions: BTreeSet<u32> = model.tasks.iter().filter_map(|t| t.session).collect();
+    // Too many for a group each: then nobody has one.
+    let room = w.groups.len() + sessions.len() * options.copies as usize <= GROUPS_MAX;
+    let sessions = if room { sessions.into_iter().collect() } else { Vec::new() };
+    let tape = Arc::new(Tape { model, plan, options, pairs, progress, sessions });
     for copy in 0..options.copies {
         let suffix = if options.copies > 1 { format!("+{copy}") } else { String::new() };
-        let copy = Copy { number: copy as u32, semaphores: w.objects.len() as u32 };
+        let copy = Copy { number: copy as u32, semaphores: w.objects.len() as u32, groups: w.groups.len() as u16 };
+        for session in &tape.sessions {
+            let name = format!("/autogroup-{session}{suffix}");
+            w.groups.add(Group { name, parent: GroupId::ROOT, shares: 1024, session: true });
+        }
         for t in &tape.model.tasks {
             w.object(format!("wake/{}-{}{suffix}", t.name, t.pid), ObjectKind::Semaphore { initial: 0 });
         }
@@ -92,6 +103,8 @@ struct Copy {
     number: u32,
     /// Its first semaphore.
     semaphores: u32,
+    /// Groups before its first session's.
+    groups: u16,
 }
 
 impl Copy {
@@ -113,7 +126,9 @@ impl Copy {
             spare: 0,
             waits: None,
         };
-        TaskSpec { nice: t.nice, ..TaskSpec::new(format!("{}-{}{suffix}", t.name, t.pid), player) }
+        let session = t.session.and_then(|s| tape.sessions.binary_search(&s).ok());
+        let group = session.map(|i| GroupId(self.groups + 1 + i as u16));
+        TaskSpec { nice: t.nice, group, ..TaskSpec::new(format!("{}-{}{suffix}", t.name, t.pid), player) }
     }
 
     fn wake(self, task: u32) -> ObjId {

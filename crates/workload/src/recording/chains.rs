@@ -6,6 +6,8 @@ use hdrhistogram::Histogram;
 use rustc_hash::FxHashMap;
 
 use super::interrupts::{Interrupts, Wakes};
+use super::kernel_work::KernelWork;
+use super::sessions::Sessions;
 use crate::model::jobs::Order;
 use crate::model::step::{Step, What, Why};
 
@@ -56,6 +58,8 @@ pub struct Chain {
     pub first_name: Comm,
     pub prio: i32,
     pub parent: Option<u32>,
+    /// Its session, as far as that is known.
+    pub session: Option<u32>,
     pub steps: Vec<Step>,
     /// When it was first there.
     pub start_ts: u64,
@@ -115,6 +119,12 @@ impl Chains {
 }
 
 pub struct Builder {
+    /// The sessions of tasks that were there before.
+    sessions: Sessions,
+    /// What the recorded kernel's own way takes.
+    work: KernelWork,
+    /// The number of the next session that begins.
+    next_session: u32,
     tasks: Vec<Chain>,
     /// The living task of each pid.
     by_pid: FxHashMap<u32, u32>,
@@ -149,8 +159,11 @@ const TAILS_MIN: u64 = 10;
 const CPUS_MAX: u32 = 1 << 16;
 
 impl Builder {
-    pub fn new() -> Self {
+    pub fn new(sessions: Sessions, work: KernelWork) -> Self {
         Builder {
+            work,
+            next_session: sessions.values().max().map_or(1, |last| last.saturating_add(1)),
+            sessions,
             tasks: Vec::new(),
             by_pid: FxHashMap::default(),
             cpus: Vec::new(),
@@ -252,6 +265,7 @@ impl Builder {
                 self.tasks[child as usize].ready = e.ts;
                 if let Some(p) = parent {
                     self.tasks[child as usize].parent = Some(p);
+                    self.tasks[child as usize].session = self.tasks[p as usize].session;
                     self.settle(p, e);
                     let t = &mut self.tasks[p as usize];
                     t.flush(e.ts);
@@ -276,6 +290,12 @@ impl Builder {
             }
             Kind::Exit { task } => {
                 self.task(task, first);
+            }
+            Kind::Setsid { .. } => {
+                if let Some(&i) = self.by_pid.get(&e.pid) {
+                    self.tasks[i as usize].session = Some(self.next_session);
+                    self.next_session = self.next_session.saturating_add(1);
+                }
             }
             Kind::Syscall { nr, entry } => {
                 self.has_futex |= syscall::is_futex(*nr) || syscall::is_execve(*nr);
@@ -318,6 +338,7 @@ impl Builder {
             name,
             prio,
             parent: None,
+            session: self.sessions.get(&pid).copied(),
             steps: Vec::new(),
             start_ts: ts,
             switches: 0,
@@ -395,8 +416,16 @@ impl Builder {
                 // It came unseen: to an idle CPU as soon as it was awake, otherwise just now.
                 t.counts.unchained += 1;
                 let woken = t.wake.map_or(0, |w| w.ts);
+                // What the way from idle takes, which the simulated kernel takes again.
+                let way = match t.wake {
+                    Some(Wake { by: Err(_), cpu, .. }) if cpu == e.cpu => self.work.after_interrupt,
+                    Some(Wake { cpu, .. }) if cpu != e.cpu => self.work.after_idle,
+                    _ => 0,
+                };
                 let since = match known {
-                    Some((None, idle)) if woken > 0 || t.state == State::Runnable => idle.max(woken).min(e.ts),
+                    Some((None, idle)) if woken > 0 || t.state == State::Runnable => {
+                        idle.max(woken).saturating_add(way).min(e.ts)
+                    }
                     _ => e.ts,
                 };
                 self.arrive(i, since);

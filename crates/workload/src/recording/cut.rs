@@ -56,7 +56,8 @@ pub fn cut(chains: &Chains, chosen: &Chosen, source: Source, work: &KernelWork) 
         let task = one(chains, t, at, (&number, work, tail), &mut model.steps, &mut r);
         let (name, pid, nice) = (t.name.to_string(), t.pid, nice(t.prio));
         let to = model.steps.len();
-        model.tasks.push(Task { name, pid, nice, from, to, initial: !spawned[i], exited: t.exited });
+        let (initial, session) = (!spawned[i], t.session);
+        model.tasks.push(Task { name, pid, nice, session, from, to, initial, exited: t.exited });
         r.initial += u64::from(!spawned[i]);
         r.realtime += u64::from(t.prio < 100);
         r.per_task.push(task);

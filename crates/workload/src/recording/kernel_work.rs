@@ -33,6 +33,11 @@ pub struct KernelWork {
     /// From `sched_waking` to `sched_switch` where a woken task preempts its waker at once: what is left of the wake-up, and
     /// the way to the switch.
     pub preempts: u64,
+    /// From `sched_waking` until a task runs on an idle CPU on which an interrupt woke it. Recordings may lack that switch: then the task seems to
+    /// run all the time.
+    pub after_interrupt: u64,
+    /// The same of one that a task woke from another CPU.
+    pub after_idle: u64,
 }
 
 impl KernelWork {
@@ -41,6 +46,7 @@ impl KernelWork {
         let of = |work: Work| machine.costs.kernel[work].value;
         let switch = of(Work::Pick) + machine.costs.cpu.context_switch.value;
         let call = of(Work::Syscall);
+        let interrupts = &machine.costs.interrupts;
         KernelWork {
             post: call + of(Work::FutexOp) + of(Work::Ttwu) + of(Work::SelectCpu) + of(Work::Enqueue),
             wait: call + of(Work::FutexOp) + of(Work::Dequeue) + switch,
@@ -51,6 +57,8 @@ impl KernelWork {
             spawn: call + of(Work::Fork) + of(Work::SelectCpu) + of(Work::Enqueue),
             exit: of(Work::Exit) + of(Work::Dequeue) + switch,
             preempts: of(Work::SelectCpu) + of(Work::Enqueue) + of(Work::Pick),
+            after_interrupt: interrupts.irq_leave.value + interrupts.tick_restart.value + switch,
+            after_idle: interrupts.idle_exit.value + interrupts.tick_restart.value + switch,
         }
     }
 

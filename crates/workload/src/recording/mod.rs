@@ -22,6 +22,7 @@ mod interrupts;
 mod kernel_work;
 mod locks;
 mod report;
+mod sessions;
 pub mod stats;
 
 pub use locks::RecordedLock;
@@ -38,6 +39,7 @@ use rustc_hash::FxHashSet;
 use self::chains::Chains;
 use self::kernel_work::KernelWork;
 use self::locks::Waits;
+use self::sessions::Sessions;
 use crate::model::{Exact, PlayOptions, Source, play};
 use crate::spec::keys::spec;
 use crate::spec::{ReadFile, TASKS_MAX};
@@ -50,6 +52,9 @@ spec! {
         /// The machine it was recorded on: a machine file, or a name. What the kernel did there for wake-ups, sleeps and forks is taken
         /// out of runs, since the simulated kernel does it itself. Default: empty, one with the default costs.
         recorded_on: String [()] = String::new(), "machine";
+        /// A file that says in which session each task was: the sessions.toml of `contend record`. Where the kernel makes groups of
+        /// sessions (feature autogroup), they are groups. Default: empty, not known.
+        sessions: String [()] = String::new(), "path";
         /// How many times side by side. Default: as recorded.
         copies: u64 [1..=100_000] = 1, "copies";
         /// Factor by which run times shrink: sleeps for timers and devices keep their length. Default: as recorded.
@@ -124,7 +129,15 @@ impl RecordingSpec {
             name => Machine::load(name)?,
         };
         let mut reader = Reader::from_read(&self.file, Cursor::new(bytes))?;
-        let mut chains = chains::Builder::new();
+        let sessions = match self.sessions.as_str() {
+            "" => Sessions::default(),
+            file => {
+                let text = read(file).map_err(|source| RecordingError::Read { file: file.into(), source })?;
+                sessions::parse(&text, file)?
+            }
+        };
+        let work = KernelWork::of(&machine);
+        let mut chains = chains::Builder::new(sessions, work);
         let mut waits = Waits::default();
         for event in &mut reader {
             let event = event?;
@@ -132,13 +145,7 @@ impl RecordingSpec {
             waits.event(&event);
             each(&event);
         }
-        Ok(Recorded {
-            file: self.file.clone(),
-            chains: chains.finish(),
-            waits,
-            report: reader.report(),
-            work: KernelWork::of(&machine),
-        })
+        Ok(Recorded { file: self.file.clone(), chains: chains.finish(), waits, report: reader.report(), work })
     }
 }
 

@@ -193,12 +193,20 @@ pub enum RecordingError {
         executed: Vec<String>,
     },
     /// The file of the machine it was recorded on cannot be read.
-    #[error("{file}: {source}")]
+    #[error("{file}: cannot be read: {}", contend_machine::reason(source))]
     Read {
         /// The file.
         file: String,
         /// The system's reason.
         source: std::io::Error,
+    },
+    /// The file with the tasks' sessions is not right.
+    #[error("{file}: {what}")]
+    Sessions {
+        /// The file.
+        file: String,
+        /// What is wrong.
+        what: String,
     },
     /// The machine it was recorded on is not right.
     #[error("{0}")]

@@ -2,6 +2,10 @@
 //!
 //! A [`SchedStats`] takes switches and wake-ups of the tasks that are watched, from a recording ([`Kept::stats`]) or from a
 //! simulation (it is an [`EventSink`]). Wake-up latency is the time from `sched_waking` of a sleeping task to the switch to it.
+//!
+//! Some kernels do not record every switch: where an interrupt wakes a task on an idle CPU, and the task comes to that CPU, the next that is
+//! heard of it is that it leaves. How long it waited, and when its run began, is not in such a recording
+//! ([`SchedStats::hides_arrivals`]), so whoever compares it leaves such arrivals out of the other side, too.
 
 use std::collections::BTreeMap;
 
@@ -54,6 +58,8 @@ pub struct SchedStats {
     pub all: Counts,
     /// By name; the names of a replay end in a number that is cut off.
     pub by_name: BTreeMap<String, Counts>,
+    /// Arrivals of watched tasks on CPUs on which an interrupt had woken them while these were idle: recorded, and not recorded.
+    pub after_idle: (u64, u64),
     /// Time of the first and the last switch of a watched task.
     pub span: Option<(u64, u64)>,
     places: FxHashMap<u64, Place>,
@@ -69,6 +75,12 @@ impl SchedStats {
     /// From the first to the last switch, in s.
     pub fn seconds(&self) -> f64 {
         self.span.map_or(0.0, |(from, to)| (to - from) as f64 / 1e9)
+    }
+
+    /// Does the recorded kernel leave out how an idle CPU goes on to a task that an interrupt woke there?
+    pub fn hides_arrivals(&self) -> bool {
+        let (seen, unseen) = self.after_idle;
+        unseen > seen
     }
 
     fn of(&mut self, name: &str, mut f: impl FnMut(&mut Counts)) {
@@ -121,8 +133,19 @@ impl SchedStats {
 /// A switch or a wake-up of a recording.
 #[derive(Clone, Copy, Debug)]
 enum Seen {
-    Switch { ts: u64, cpu: u32, prev: u32, runnable: bool, next: u32 },
-    Waking { ts: u64, task: u32 },
+    Switch {
+        ts: u64,
+        cpu: u32,
+        prev: u32,
+        runnable: bool,
+        next: u32,
+    },
+    /// `idle`: the CPU of the wake-up, which was idle.
+    Waking {
+        ts: u64,
+        task: u32,
+        idle: Option<u32>,
+    },
 }
 
 /// Keeps what statistics need of a recording until it is known whose count: 24 bytes a switch or wake-up.
@@ -140,7 +163,9 @@ impl Kept {
                 runnable: prev_state.is_runnable(),
                 next: next.pid,
             },
-            Kind::Waking { task, .. } => Seen::Waking { ts: e.ts, task: task.pid },
+            Kind::Waking { task, .. } => {
+                Seen::Waking { ts: e.ts, task: task.pid, idle: Some(e.cpu).filter(|_| e.pid == 0) }
+            }
             _ => return,
         });
     }
@@ -148,17 +173,27 @@ impl Kept {
     /// The statistics of the tasks that `watched` names.
     pub fn stats<'a>(&self, watched: impl Fn(u32) -> Option<&'a str>) -> SchedStats {
         let mut stats = SchedStats::default();
+        // Where the tasks that an interrupt woke on an idle CPU are expected.
+        let mut expected: FxHashMap<u32, u32> = FxHashMap::default();
         for &seen in &self.0 {
             match seen {
                 Seen::Switch { ts, cpu, prev, runnable, next } => {
                     if let Some(name) = watched(prev) {
                         stats.leaves(ts, prev.into(), name, runnable);
+                        stats.after_idle.1 += u64::from(expected.remove(&prev) == Some(cpu));
                     }
                     if let Some(name) = watched(next) {
                         stats.comes(ts, next.into(), name, cpu);
+                        stats.after_idle.0 += u64::from(expected.remove(&next) == Some(cpu) && prev == 0);
                     }
                 }
-                Seen::Waking { ts, task } if watched(task).is_some() => stats.wakes(ts, task.into()),
+                Seen::Waking { ts, task, idle } if watched(task).is_some() => {
+                    stats.wakes(ts, task.into());
+                    match idle {
+                        Some(cpu) => expected.insert(task, cpu),
+                        None => expected.remove(&task),
+                    };
+                }
                 Seen::Waking { .. } => {}
             }
         }

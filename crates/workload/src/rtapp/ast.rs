@@ -97,8 +97,8 @@ pub struct Settings {
     pub priority: Option<(i32, Pos)>,
     /// `cpus` in ascending order without repetitions, and where they stand.
     pub cpus: Option<(Vec<u32>, Pos)>,
-    /// `taskgroup` (empty: none). Not modelled yet.
-    pub taskgroup: Option<String>,
+    /// `taskgroup`, the path of a group, and where it stands.
+    pub taskgroup: Option<(String, Pos)>,
 }
 
 /// One entry of `tasks`: the pattern of `instances` threads.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use contend_platform::{NEVER, Nanos};
-use contend_sim::program::{ObjId, ObjectKind, Workload};
+use contend_sim::program::{GroupId, Groups, ObjId, ObjectKind, Workload};
 use fixedbitset::FixedBitSet;
 
 use super::ast::{EventKind, Loops, Policy, RtApp, Settings, Task};
@@ -28,10 +28,19 @@ impl RtApp {
     ///
     /// A CPU that the machine lacks; a policy other than `SCHED_OTHER`.
     pub fn workload(&self, nr_cpus: usize) -> Result<Workload, RtAppError> {
+        self.workload_in(Groups::default(), nr_cpus)
+    }
+
+    /// The same where there are groups already; rt-app makes those that are missing, with the default weight.
+    ///
+    /// # Errors
+    ///
+    /// As for [`RtApp::workload`].
+    pub fn workload_in(&self, groups: Groups, nr_cpus: usize) -> Result<Workload, RtAppError> {
         let mut c = Compiler {
             rt: self,
             nr_cpus,
-            workload: Workload::default(),
+            workload: Workload { groups, ..Workload::default() },
             app: App { cumulative_slack: self.global.cumulative_slack, ..App::default() },
             objects: HashMap::new(),
             timers: HashMap::new(),
@@ -150,6 +159,14 @@ impl<'a> Compiler<'a> {
         Ok(Some(index))
     }
 
+    /// The group that settings bring.
+    fn group(&mut self, path: &str, settings: &Settings) -> Result<Option<GroupId>, RtAppError> {
+        let Some((group, pos)) = &settings.taskgroup else { return Ok(None) };
+        let wrong = |want: &str| Problem::Value { found: format!("\"{group}\""), want: want.into() };
+        let found = self.workload.groups.at(group);
+        found.map(Some).map_err(|want| self.error(*pos, format!("{path}.taskgroup"), wrong(want)))
+    }
+
     /// The nice value that settings bring: theirs, or 0 with a policy alone.
     fn nice(settings: &Settings) -> Option<i8> {
         match (settings.priority, settings.policy) {
@@ -173,6 +190,7 @@ impl<'a> Compiler<'a> {
         }
         self.policy(&path, &task.settings)?;
         let cpus = self.cpus(&path, &task.settings)?.unwrap_or(0);
+        let group = self.group(&path, &task.settings)?.unwrap_or_default();
         let nice = Self::nice(&task.settings).unwrap_or(0);
         let entry = self.app.steps.len() as u32;
         if task.delay_us > 0 {
@@ -190,9 +208,10 @@ impl<'a> Compiler<'a> {
             let index = self.app.phases.len() as u32;
             let timer = phase.events.iter().any(|e| matches!(e.kind, EventKind::Timer { .. }));
             let new_nice = Self::nice(&phase.settings);
-            first.get_or_insert((set, new_nice.unwrap_or(nice)));
+            let phase_group = self.group(&phase_path, &phase.settings)?.unwrap_or(group);
+            first.get_or_insert((set, new_nice.unwrap_or(nice), phase_group));
             let rounds = if phase.events.is_empty() { 1 } else { rounds(phase.loops) };
-            self.app.phases.push(PhaseCode { rounds, cpus: set, nice: new_nice, timer });
+            self.app.phases.push(PhaseCode { rounds, cpus: set, nice: new_nice, group: phase_group, timer });
             self.app.steps.push(Step::Head(index));
             if phase.events.is_empty() {
                 continue;
@@ -205,7 +224,7 @@ impl<'a> Compiler<'a> {
             self.app.steps.push(Step::Foot { phase: index, top });
         }
         self.app.steps.push(Step::Tail { task: number as u32 });
-        let (cpus, nice) = first.unwrap_or((cpus, nice));
+        let (cpus, nice, group) = first.unwrap_or((cpus, nice, group));
         self.app.tasks.push(TaskCode {
             name: task.name.clone(),
             number: number as u32,
@@ -215,6 +234,7 @@ impl<'a> Compiler<'a> {
             own_timers: own_timers.len() as u32,
             cpus,
             nice,
+            group,
             working_set_kib: self.working_set_kib(task),
             forks: AtomicU32::new(0),
         });

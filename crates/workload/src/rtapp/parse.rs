@@ -372,10 +372,7 @@ impl<'t> Parser<'t> {
             }
             "taskgroup" => {
                 let group = self.text(m, "the path of a task group")?;
-                if !group.is_empty() && group != "/" {
-                    self.count("\"taskgroup\" has no effect yet: all tasks share the root group", m.at);
-                }
-                s.taskgroup = Some(group);
+                s.taskgroup = Some((group, pos)).filter(|(group, _)| !group.is_empty());
             }
             "util_min" | "util_max" => {
                 self.int(m, 0, 1024, "a utilization")?;

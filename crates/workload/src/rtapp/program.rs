@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use contend_platform::{NEVER, Nanos, Time};
-use contend_sim::program::{Cx, ObjId, Op, Program, TaskSpec};
+use contend_sim::program::{Cx, GroupId, ObjId, Op, Program, TaskSpec};
 use fixedbitset::FixedBitSet;
 
 /// One step. 24 bytes.
@@ -67,6 +67,8 @@ pub(super) struct PhaseCode {
     pub cpus: u32,
     /// New nice value.
     pub nice: Option<i8>,
+    /// The group in force.
+    pub group: GroupId,
     /// It has a timer, so its rounds have a slack.
     pub timer: bool,
 }
@@ -85,6 +87,7 @@ pub(super) struct TaskCode {
     pub own_timers: u32,
     pub cpus: u32,
     pub nice: i8,
+    pub group: GroupId,
     pub working_set_kib: u32,
     /// How many have been forked.
     pub forks: AtomicU32,
@@ -128,6 +131,7 @@ pub(super) struct RtProgram {
     /// CPU set in force.
     cpus: u32,
     nice: i8,
+    group: GroupId,
     pending: Pending,
     /// When the task's life began (after its delay).
     started: Time,
@@ -154,6 +158,7 @@ impl RtProgram {
             task_round: 0,
             cpus: code.cpus,
             nice: code.nice,
+            group: code.group,
             pending: Pending::Nothing,
             started: 0,
             begun: 0,
@@ -236,6 +241,8 @@ pub(super) fn spec(app: &Arc<App>, task: u32, name: String) -> TaskSpec {
     let program = RtProgram::new(app, task);
     let mut spec = TaskSpec::new(name, program);
     spec.nice = app.tasks[task as usize].nice;
+    // A forked thread has its own, as the file says; in the root one that is where the workload is.
+    spec.group = Some(app.tasks[task as usize].group).filter(|g| *g != GroupId::ROOT);
     spec.affinity = app.cpus[app.tasks[task as usize].cpus as usize].clone();
     spec
 }
@@ -257,6 +264,11 @@ impl Program for RtProgram {
                         self.cpus = phase.cpus;
                         self.pc -= 1;
                         return Op::SetAffinity(app.cpus[phase.cpus as usize].clone());
+                    }
+                    if phase.group != self.group {
+                        self.group = phase.group;
+                        self.pc -= 1;
+                        return Op::SetGroup(phase.group);
                     }
                     if let Some(nice) = phase.nice.filter(|n| *n != self.nice) {
                         self.nice = nice;

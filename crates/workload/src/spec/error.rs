@@ -70,7 +70,7 @@ pub enum WorkloadError {
     #[error("{0}")]
     Spec(#[from] SpecError),
     /// A file cannot be read.
-    #[error("{file}: {source}")]
+    #[error("{file}: cannot be read: {}", contend_machine::reason(source))]
     Read {
         /// The file.
         file: String,

@@ -27,7 +27,7 @@ pub use value::NiceList;
 
 use std::ops::Range;
 
-use contend_sim::program::Workload;
+use contend_sim::program::{Groups, Workload};
 use keys::{Keys, spec};
 use toml::Spanned;
 use toml::de::DeValue;
@@ -81,7 +81,26 @@ pub struct WorkloadInfo {
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Mix {
     /// The parts; at most one is an rt-app file.
-    pub parts: Vec<WorkloadSpec>,
+    pub parts: Vec<Part>,
+}
+
+/// A part of a mix.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Part {
+    /// The group that its tasks are in: a path as below `/sys/fs/cgroup` (`None`: the root).
+    pub group: Option<String>,
+    /// What it is.
+    pub workload: WorkloadSpec,
+}
+
+impl Part {
+    fn to_toml(&self) -> toml::Table {
+        let mut table = self.workload.to_toml();
+        if let Some(group) = &self.group {
+            table.insert(GROUP.into(), group.as_str().into());
+        }
+        table
+    }
 }
 
 macro_rules! kinds {
@@ -106,8 +125,9 @@ macro_rules! kinds {
                         .into(),
                     keys: vec![KeyInfo {
                         key: "parts",
-                        doc: "The parts: tables like this one (not mixes), at most one of them an rt-app file. On the \
-                              command line: workload.parts.0.KEY."
+                        doc: "The parts: tables like this one (not mixes), at most one of them an rt-app file; with the key \
+                              group (a path such as /web) their tasks are in that group. On the command line: \
+                              workload.parts.0.KEY."
                             .into(),
                         unit: "workloads",
                         allowed: format!("1 to {PARTS_MAX} tables"),
@@ -163,6 +183,16 @@ macro_rules! kinds {
 }
 
 const MIX: &str = "mix";
+/// The key of a part that says which group its tasks are in.
+const GROUP: &str = "group";
+
+/// The group of a part, checked.
+fn group_of(text: &str) -> Result<String, Bad> {
+    match Groups::default().at(text) {
+        Ok(_) => Ok(text.into()),
+        Err(right) => Err(Bad { found: format!("\"{text}\""), right: right.into() }),
+    }
+}
 
 kinds! {
     Hackbench(Hackbench),
@@ -234,7 +264,8 @@ impl WorkloadSpec {
             return Err(error(kind.span(), "kind", problem));
         };
         // In the order of the file: the first error is the topmost.
-        let mut entries: Vec<_> = table.iter().filter(|(k, _)| k.get_ref().as_ref() != "kind").collect();
+        let elsewhere = |k: &str| k == "kind" || (k == GROUP && !mix);
+        let mut entries: Vec<_> = table.iter().filter(|(k, _)| !elsewhere(k.get_ref().as_ref())).collect();
         entries.sort_by_key(|(k, _)| k.span().start);
         for (key, v) in entries {
             let name = key.get_ref().as_ref();
@@ -243,7 +274,16 @@ impl WorkloadSpec {
                 Some(Err(Bad { found, right })) => {
                     return Err(error(v.span(), name, SpecProblem::Value { found, right }));
                 }
-                None => return Err(error(key.span(), name, spec.unknown(name))),
+                None => {
+                    let mut problem = spec.unknown(name);
+                    if let SpecProblem::UnknownKey { close, all } = &mut problem
+                        && !mix
+                    {
+                        all.push(GROUP.into());
+                        *close = error::close_to(name, all);
+                    }
+                    return Err(error(key.span(), name, problem));
+                }
             }
         }
         spec.check(path).map_err(|e| {
@@ -275,7 +315,20 @@ impl WorkloadSpec {
             }
         };
         let parts = (parts.iter().enumerate())
-            .map(|(i, v)| Self::part(v, &format!("{path}.parts.{i}"), false))
+            .map(|(i, v)| {
+                let path = format!("{path}.parts.{i}");
+                let workload = Self::part(v, &path, false)?;
+                let group = v.get_ref().as_table().and_then(|t| t.get(GROUP)).map(|v| {
+                    let wrong = || Bad { found: shown(v.get_ref()), right: Groups::PATH.into() };
+                    let group = v.get_ref().as_str().ok_or_else(wrong).and_then(group_of);
+                    group.map_err(|Bad { found, right }| SpecError {
+                        key: format!("{path}.{GROUP}"),
+                        span: Some(v.span()),
+                        problem: SpecProblem::Value { found, right },
+                    })
+                });
+                Ok(Part { group: group.transpose()?, workload })
+            })
             .collect::<Result<_, _>>()?;
         let spec = WorkloadSpec::Mix(Mix { parts });
         spec.check(path).map_err(|e| SpecError { span: Some(v.span()), ..e })?;
@@ -319,7 +372,13 @@ impl WorkloadSpec {
                 let all = (0..n).map(|i| format!("parts.{i}.KEY")).collect();
                 return Err(error(SpecProblem::UnknownKey { close: Vec::new(), all }));
             };
-            return mix.parts[i].set_in(rest, value, &format!("{path}.parts.{i}"));
+            if rest == GROUP {
+                let group =
+                    group_of(value).map_err(|Bad { found, right }| error(SpecProblem::Value { found, right }))?;
+                mix.parts[i].group = Some(group);
+                return Ok(());
+            }
+            return mix.parts[i].workload.set_in(rest, value, &format!("{path}.parts.{i}"));
         }
         match self.set_text(key, value) {
             Some(Ok(())) => Ok(()),
@@ -343,9 +402,9 @@ impl WorkloadSpec {
             WorkloadSpec::Model(s) => missing_file(&s.file)?,
             WorkloadSpec::Mix(m) => {
                 for (i, part) in m.parts.iter().enumerate() {
-                    part.check(&format!("{path}.parts.{i}"))?;
+                    part.workload.check(&format!("{path}.parts.{i}"))?;
                 }
-                let files = m.parts.iter().filter(|p| matches!(p, WorkloadSpec::RtApp(_))).count();
+                let files = m.parts.iter().filter(|p| matches!(p.workload, WorkloadSpec::RtApp(_))).count();
                 if files > 1 {
                     let found = format!("{files} rt-app files");
                     return error("parts", SpecProblem::Value { found, right: "at most one".into() });
@@ -385,7 +444,7 @@ impl WorkloadSpec {
             WorkloadSpec::IperfClient(s) => s.tasks(),
             WorkloadSpec::IperfServer(s) => s.tasks(),
             WorkloadSpec::RtApp(_) | WorkloadSpec::Recording(_) | WorkloadSpec::Model(_) => 0,
-            WorkloadSpec::Mix(m) => m.parts.iter().map(Self::tasks).sum(),
+            WorkloadSpec::Mix(m) => m.parts.iter().map(|p| p.workload.tasks()).sum(),
         }
     }
 
@@ -422,33 +481,45 @@ impl WorkloadSpec {
     /// # Errors
     /// A file that cannot be read or is not right; a CPU that the machine lacks.
     pub fn build(&self, nr_cpus: usize, read: ReadFile<'_>) -> Result<Workload, WorkloadError> {
-        self.build_with_reports(nr_cpus, read).map(|(w, _)| w)
+        self.build_in(Groups::default(), nr_cpus, read).map(|(w, _)| w)
     }
 
-    /// [`WorkloadSpec::build`], with what became of each recording.
+    /// [`WorkloadSpec::build`] where there are groups already; with what became of each recording.
     ///
     /// # Errors
     /// As for [`WorkloadSpec::build`].
-    pub fn build_with_reports(
+    pub fn build_in(
         &self,
+        groups: Groups,
         nr_cpus: usize,
         read: ReadFile<'_>,
     ) -> Result<(Workload, Vec<RecordingReport>), WorkloadError> {
-        let mut w = Workload::default();
+        let mut w = Workload { groups, ..Workload::default() };
         let mut reports = Vec::new();
         let WorkloadSpec::Mix(mix) = self else {
             self.add(&mut w, nr_cpus, read, &mut reports)?;
             return Ok((w, reports));
         };
         // An rt-app file's objects are numbered from 0: it comes first.
-        let (first, rest): (Vec<_>, Vec<_>) = mix.parts.iter().partition(|p| matches!(p, WorkloadSpec::RtApp(_)));
+        let (first, rest): (Vec<_>, Vec<_>) =
+            mix.parts.iter().partition(|p| matches!(p.workload, WorkloadSpec::RtApp(_)));
         let mut horizon = None;
         let mut endless = Vec::new();
         let mut ends = false;
         for part in first.into_iter().chain(rest) {
             let from = w.tasks.len();
             w.horizon = None;
-            part.add(&mut w, nr_cpus, read, &mut reports)?;
+            part.workload.add(&mut w, nr_cpus, read, &mut reports)?;
+            if let Some(path) = &part.group {
+                let group = w.groups.at(path).map_err(|right| SpecError {
+                    key: format!("workload.parts.{GROUP}"),
+                    span: None,
+                    problem: SpecProblem::Value { found: format!("\"{path}\""), right: right.into() },
+                })?;
+                for task in &mut w.tasks[from..] {
+                    task.group.get_or_insert(group);
+                }
+            }
             match w.horizon {
                 Some(h) => {
                     horizon = horizon.max(Some(h));
@@ -496,7 +567,7 @@ impl WorkloadSpec {
             WorkloadSpec::IperfServer(s) => s.build(w, nr_cpus),
             WorkloadSpec::RtApp(s) => {
                 let text = String::from_utf8_lossy(&bytes(&s.file)?).into_owned();
-                *w = crate::rtapp::parse(&text, &s.file)?.workload(nr_cpus)?;
+                *w = crate::rtapp::parse(&text, &s.file)?.workload_in(std::mem::take(&mut w.groups), nr_cpus)?;
                 Ok(())
             }
             WorkloadSpec::Recording(s) => {

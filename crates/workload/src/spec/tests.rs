@@ -161,7 +161,7 @@ fn a_cpu_too_few_is_an_error_with_its_key() {
         "workload.pin: found true with 4 servers and a source on 4 CPUs; should be false, or a machine with more CPUs"
     );
     let s = parse("[workload]\nkind = \"recording\"\nfile = \"x.txt\"").expect("a workload");
-    assert_eq!(s.build(1, &none).err().expect("no file").to_string(), "x.txt: no files");
+    assert_eq!(s.build(1, &none).err().expect("no file").to_string(), "x.txt: cannot be read: no files");
 }
 
 #[test]

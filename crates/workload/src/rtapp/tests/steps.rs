@@ -288,7 +288,7 @@ fn samples_load_and_their_notes_say_what_is_lost() {
     assert_eq!(notes, NOTES);
 }
 
-const NOTES: [&str; 12] = [
+const NOTES: [&str; 11] = [
     "periodic.json:20: settings of logs, calibration and memory locking concern the host that runs \
      rt-app and have no effect here (4 times)",
     "locks.json:24: \"loop\" beside events ends the task after so many rounds, as the tutorial says; \
@@ -302,7 +302,6 @@ const NOTES: [&str; 12] = [
      rt-app and have no effect here (2 times)",
     "hints.json:7: \"b\" loops for ever and there is no \"duration\": the run ends only where its caller \
      sets an end",
-    "hints.json:4: \"taskgroup\" has no effect yet: all tasks share the root group (2 times)",
     "hints.json:4: \"util_min\" and \"util_max\" have no effect: utilization clamping is not modelled (2 \
      times)",
     "hints.json:4: \"membind_nodes\" has no effect: memory is always local",
@@ -318,4 +317,20 @@ fn the_typed_file_keeps_what_was_said() {
     assert_eq!(app.tasks[1].phases[1].name, "heavy");
     assert_eq!(app.tasks[1].phases[1].events[0].kind, EventKind::Runtime(900));
     assert_eq!((app.tasks[0].phases[0].events[0].pos.line, app.tasks[0].phases[0].events[0].pos.column), (7, 4));
+}
+
+#[test]
+fn task_groups_are_made_and_phases_move_between_them() {
+    let text = r#"{"tasks": {"a": {"taskgroup": "/web/api", "run": 10}, "b": {"loop": 1, "phases": {
+        "p": {"taskgroup": "/batch", "run": 10}, "q": {"run": 10}, "r": {"taskgroup": "/", "run": 10}}}}}"#;
+    let w = parse(text, "f").and_then(|app| app.workload(2)).expect("a right file");
+    let names: Vec<&str> = w.groups.iter().map(|(_, g)| g.name.as_str()).collect();
+    assert_eq!(names, ["/web", "/web/api", "/batch"]);
+    let first: Vec<Option<&str>> = w.tasks.iter().map(|t| t.group.map(|g| w.groups.path_of(g))).collect();
+    assert_eq!(first, [Some("/web/api"), Some("/batch")]);
+    let e =
+        parse(r#"{"tasks": {"a": {"taskgroup": "web", "run": 10}}}"#, "f").and_then(|app| app.workload(2).map(drop));
+    let said = "f:1:18: tasks.a.taskgroup: \"web\" is not valid here, want a path such as /web or /web/api, at most 16 deep, as \
+                below /sys/fs/cgroup";
+    assert_eq!(e.expect_err("no path").to_string(), said);
 }
