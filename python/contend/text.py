@@ -59,7 +59,7 @@ def run_report(summary: dict[str, Any], out: Console) -> None:
     from contend.explain import USEFUL
 
     out.print(escape(outcome_sentence(summary)))
-    for line in summary["recordings"]:
+    for line in [*summary["recordings"], *(r["said"] for r in summary["rescaled"])]:
         out.print(escape(line))
     ledger = summary["ledger_ns"]
     total = sum(ledger.values()) or 1
@@ -133,7 +133,7 @@ def explained(e: dict[str, Any], out: Console) -> None:
     out.print(escape(outcome_sentence({**ran, "outcome": e["outcome"]})))
     if e["outcome_detail"]:
         out.print(escape(e["outcome_detail"]))
-    for line in e["recordings"]:
+    for line in [*e["recordings"], *(r["said"] for r in e["rescaled"])]:
         out.print(escape(line))
     loss = e["largest_loss"]
     if loss:

@@ -5,7 +5,7 @@ use contend_sim::guest::{GuestSpec, Guests};
 use contend_sim::program::{Groups, Workload};
 use contend_sim::xen::{Content, DomainSetup};
 use contend_workload::WorkloadError;
-use contend_workload::recording::RecordingReport;
+use contend_workload::spec::{Origins, Target};
 
 use crate::error::ScenarioError;
 use crate::scenario::Plan;
@@ -13,21 +13,17 @@ use crate::scenario::guest::GuestPlan;
 
 type ReadFile<'a> = &'a dyn Fn(&str) -> std::io::Result<Vec<u8>>;
 
-/// The machines, each with its programs. What became of recordings is added to `recordings`, once for all copies.
-pub(crate) fn build(
-    plan: &Plan,
-    read: ReadFile<'_>,
-    recordings: &mut Vec<RecordingReport>,
-) -> Result<Guests, ScenarioError> {
+/// The machines, each with its programs. What became of their files is added to `origins`, once for all copies.
+pub(crate) fn build(plan: &Plan, read: ReadFile<'_>, origins: &mut Origins) -> Result<Guests, ScenarioError> {
     let cpus = plan.machine.topology.nr_cpus();
     let mut specs = Vec::new();
     let mut vcpus = 0;
     for guest in &plan.guests {
         let groups = guest.groups();
         for (copy, name) in guest.names().into_iter().enumerate() {
-            let (workload, reports) = programs(plan, guest, read)?;
+            let (workload, of_copy) = programs(plan, guest, read)?;
             if copy == 0 {
-                recordings.extend(reports);
+                origins.extend(of_copy);
             }
             specs.push(GuestSpec {
                 name,
@@ -48,12 +44,9 @@ pub(crate) fn build(
 }
 
 /// What runs in one machine.
-fn programs(
-    plan: &Plan,
-    guest: &GuestPlan,
-    read: ReadFile<'_>,
-) -> Result<(Workload, Vec<RecordingReport>), ScenarioError> {
-    let built = guest.workload.build_in(Groups::default(), guest.vcpus(), read).map_err(|mut e| {
+fn programs(plan: &Plan, guest: &GuestPlan, read: ReadFile<'_>) -> Result<(Workload, Origins), ScenarioError> {
+    let target = Target { nr_cpus: guest.vcpus(), speed: plan.machine.costs.cpu.speed.value };
+    let built = guest.workload.build_in(Groups::default(), target, read).map_err(|mut e| {
         if let WorkloadError::Spec(e) = &mut e {
             e.key = format!("guest.{}", e.key);
         }
@@ -140,7 +133,7 @@ mod tests {
         let read = |_: &str| -> std::io::Result<Vec<u8>> { unreachable!("no files") };
         let host = plan.workload.as_ref().map(|w| w.build(4, &read)).transpose().expect("it fits");
         let mut host = host.unwrap_or_default();
-        let mut guests = build(&plan, &read, &mut Vec::new()).expect("it fits");
+        let mut guests = build(&plan, &read, &mut Origins::default()).expect("it fits");
         (one_end(&mut host, &mut guests), host, guests)
     }
 

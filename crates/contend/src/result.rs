@@ -19,6 +19,8 @@ use contend_sim::host::{LockReport, Outcome, RunResult};
 use contend_sim::os::{MetricStore, Samples, TaskReport, histogram};
 use contend_sim::program::{GroupId, Groups};
 use contend_workload::recording::{self, RecordingReport};
+use contend_workload::spec::Origins;
+use contend_workload::speed::Rescaled;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
@@ -89,6 +91,7 @@ pub struct Summary {
     pub metrics: Metrics,
     pub engine: EngineSummary,
     pub recordings: Vec<String>,
+    pub rescaled: Vec<RunTimes>,
     pub recorded_locks: Vec<RecordedLock>,
     pub features: Ordered<String>,
 }
@@ -121,6 +124,22 @@ pub struct Lock {
     pub wait_s: f64,
     pub wait_max_us: f64,
     pub hold_s: f64,
+}
+
+/// Run times of a recording or a model on this machine.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs, reason = "docs/results.md describes each key")]
+pub struct RunTimes {
+    pub file: String,
+    pub recorded_speed: u64,
+    pub speed: u64,
+    pub run_times_x: f64,
+    pub said: String,
+}
+
+fn rescaled(r: &Rescaled) -> RunTimes {
+    let Rescaled { file, recorded, here } = r.clone();
+    RunTimes { file, recorded_speed: recorded, speed: here, run_times_x: 1.0 / r.factor(), said: r.to_string() }
 }
 
 /// A lock of a recording's kernel that its tasks waited for.
@@ -357,12 +376,7 @@ fn metrics_summary(plan: &Plan, r: &RunResult, m: &MetricStore) -> Metrics {
 }
 
 /// The output of a run; times taken are the caller's to add.
-pub(crate) fn summarise(
-    plan: &Plan,
-    r: &RunResult,
-    recordings: Vec<RecordingReport>,
-    inputs: BTreeMap<String, Input>,
-) -> Output {
+pub(crate) fn summarise(plan: &Plan, r: &RunResult, origins: &Origins, inputs: BTreeMap<String, Input>) -> Output {
     let topo = &plan.machine.topology;
     let by_distance = |counts: &[u64]| {
         Ordered(counts.iter().enumerate().map(|(d, n)| (topo.distance_name(d).to_string(), *n)).collect())
@@ -438,8 +452,9 @@ pub(crate) fn summarise(
             interrupts: r.counts.interrupts,
             line_transfers: by_distance(&r.transfers),
         },
-        recorded_locks: recordings.iter().flat_map(recorded_locks).collect(),
-        recordings: recordings.iter().map(ToString::to_string).collect(),
+        recorded_locks: origins.recordings.iter().flat_map(recorded_locks).collect(),
+        recordings: origins.recordings.iter().map(ToString::to_string).collect(),
+        rescaled: origins.rescaled.iter().filter(|r| r.recorded != r.here).map(rescaled).collect(),
         features: Ordered(features),
     };
     let stored = inputs.iter().map(|(name, i)| (name.clone(), i.stored.clone())).collect();

@@ -11,7 +11,7 @@ use contend_sched::features::PolicyKind;
 use contend_sim::host::{Limits, Outcome, Setup, Status, simulate};
 use contend_sim::program::Workload;
 use contend_sim::xen::{self, PoolSetup, Sinks, XenSetup};
-use contend_workload::recording::RecordingReport;
+use contend_workload::spec::{Origins, Target};
 
 use crate::error::{At, RunError, ScenarioError};
 use crate::guests;
@@ -43,18 +43,19 @@ pub fn run(plan: &Plan, options: RunOptions<'_>) -> Result<Output, RunError> {
     let cpu = thread_cpu_s();
     let inputs = RefCell::new(Inputs::default());
     let cpus = plan.machine.topology.nr_cpus();
+    let target = Target { nr_cpus: cpus, speed: plan.machine.costs.cpu.speed.value };
     let read = |name: &str| {
         let bytes = plan.read_input(name)?;
         inputs.borrow_mut().add(name, &bytes);
         Ok(bytes)
     };
-    let host = plan.workload.as_ref().map(|w| w.build_in(plan.groups.clone(), cpus, &read));
+    let host = plan.workload.as_ref().map(|w| w.build_in(plan.groups.clone(), target, &read));
     let host = host.transpose().map_err(|e| plan.workload_error(e))?;
-    let bare = || (Workload { groups: plan.groups.clone(), ..Workload::default() }, Vec::new());
-    let (mut workload, mut recordings) = host.unwrap_or_else(bare);
+    let bare = || (Workload { groups: plan.groups.clone(), ..Workload::default() }, Origins::default());
+    let (mut workload, mut origins) = host.unwrap_or_else(bare);
     check_groups(plan, &workload)?;
     let mut limits = limits(plan);
-    let mut guests = guests::build(plan, &read, &mut recordings)?;
+    let mut guests = guests::build(plan, &read, &mut origins)?;
     rings::check(plan, &workload, &guests, plan.xen.is_some())?;
     if let Some(end) = guests::one_end(&mut workload, &mut guests) {
         limits.horizon = limits.horizon.min(end);
@@ -120,8 +121,9 @@ pub fn run(plan: &Plan, options: RunOptions<'_>) -> Result<Output, RunError> {
     {
         partial.publish(path)?;
     }
-    let recordings = recordings.into_iter().map(|r| RecordingReport { file: own_name(&r.file), ..r }).collect();
-    let mut output = summarise(plan, &result, recordings, inputs.0);
+    origins.recordings.iter_mut().for_each(|r| r.file = own_name(&r.file));
+    origins.rescaled.iter_mut().for_each(|r| r.file = own_name(&r.file));
+    let mut output = summarise(plan, &result, &origins, inputs.0);
     output.wall_s = wall.elapsed().as_secs_f64();
     output.cpu_s = thread_cpu_s() - cpu;
     Ok(output)

@@ -154,7 +154,7 @@ pub fn validate(plan: &Plan, progress: &mut dyn FnMut(Status) -> bool) -> Result
     let (_, report) = recording.model(&spec.command, spec.all).map_err(of_workload)?;
     let (everything, _) = recording.model("", true).map_err(of_workload)?;
     let mut workload = Workload::default();
-    spec.play(everything, &mut workload).map_err(of_workload)?;
+    spec.play(everything, &mut workload, 1.0).map_err(of_workload)?;
 
     let names: HashMap<u32, &str> = report.per_task.iter().map(|t| (t.pid, t.name.as_str())).collect();
     let recorded = kept.stats(|pid| names.get(&pid).copied());

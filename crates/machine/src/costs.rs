@@ -33,13 +33,15 @@ pub enum Unit {
     Pct,
     /// Megahertz.
     Mhz,
+    /// Rounds a second.
+    PerS,
 }
 
 impl Unit {
     /// The smallest value allowed.
     pub fn min(self) -> u64 {
         match self {
-            Unit::Ns | Unit::NsPerKib => 0,
+            Unit::Ns | Unit::NsPerKib | Unit::PerS => 0,
             Unit::Kib | Unit::Pct => 1,
             Unit::Mhz => 100,
         }
@@ -48,7 +50,7 @@ impl Unit {
     pub fn max(self) -> u64 {
         match self {
             Unit::Ns => 1_000_000_000,
-            Unit::NsPerKib => 1_000_000,
+            Unit::NsPerKib | Unit::PerS => 1_000_000,
             Unit::Kib => 16 * 1024 * 1024,
             Unit::Pct => 100,
             Unit::Mhz => 100_000,
@@ -62,6 +64,7 @@ impl Unit {
             Unit::Kib => "KiB",
             Unit::Pct => "%",
             Unit::Mhz => "MHz",
+            Unit::PerS => "/s",
         }
     }
 }
@@ -226,6 +229,8 @@ sections! {
         context_switch: One Ns,
         /// Speed of each thread, in percent of a lone one, by the number of busy threads in the core.
         smt_speed_pct: PerThread Pct,
+        /// How fast a lone thread computes: rounds a second of what `contend probe` packs and unpacks. 0: not known.
+        speed: One PerS,
     }
     /// Cache sizes, and what a migrated working set costs to fetch.
     cache: Cache {

@@ -47,8 +47,9 @@ pub(crate) fn default_costs(topology: &Topology) -> Result<Costs> {
     Ok(Costs::build(|s, f| map.remove(&key_of(s, f)).expect("every key is filled")))
 }
 
-/// Keys that came after machine files were written that name all of their section: parts of other costs, which may be left out.
-const LATER: &[(&str, &str)] = &[("interrupts", "irq_leave"), ("interrupts", "tick_restart")];
+/// Keys that came after machine files were written that name all of their section: what is not known apart from other costs, or not at
+/// all. They may be left out.
+const LATER: &[(&str, &str)] = &[("interrupts", "irq_leave"), ("interrupts", "tick_restart"), ("cpu", "speed")];
 
 fn key_of(section: &str, field: &str) -> (&'static str, &'static str) {
     let k = keys().find(|k| k.section == section && k.field == field).expect("a key of the list");

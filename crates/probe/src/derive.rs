@@ -78,6 +78,7 @@ pub fn derive(given: &Given<'_>) -> Derived {
     d.sleeping();
     d.interrupts();
     d.idle();
+    d.speed();
     d.smt();
     d.hidden_siblings();
     d.caches();
@@ -490,6 +491,11 @@ impl Deriving<'_> {
 
     fn declared(&mut self, key: (&'static str, &'static str), s: Spread, what: &str) {
         self.put(key, How::Declared, s, format!("declared by the kernel: {what}"));
+    }
+
+    fn speed(&mut self) {
+        let what = "packing and unpacking 64 KiB of text, rounds a second";
+        self.measured(("cpu", "speed"), self.of(What::Speed), what);
     }
 
     fn smt(&mut self) {

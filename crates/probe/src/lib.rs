@@ -29,6 +29,8 @@ mod pair;
 #[cfg(target_os = "linux")]
 pub mod plan;
 #[cfg(target_os = "linux")]
+mod speed;
+#[cfg(target_os = "linux")]
 mod sys;
 #[cfg(target_os = "linux")]
 mod wakeups;

@@ -17,11 +17,18 @@ fn each_ns(began: Instant, n: usize) -> f64 {
     began.elapsed().as_nanos() as f64 / n as f64
 }
 
-/// A generator for shuffles (xorshift64): the same order in every run.
-struct Dice(u64);
+/// A generator (xorshift64): the same numbers in every run.
+pub struct Dice(u64);
+
+impl Default for Dice {
+    fn default() -> Self {
+        Dice(0x9E37_79B9_7F4A_7C15)
+    }
+}
 
 impl Dice {
-    fn below(&mut self, n: usize) -> usize {
+    /// A number from 0, below `n`.
+    pub fn below(&mut self, n: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -31,7 +38,7 @@ impl Dice {
 
 /// For each place of 0..n the next one: one cycle through all (Sattolo's shuffle).
 fn cycle(n: usize) -> Vec<usize> {
-    let mut dice = Dice(0x9E37_79B9_7F4A_7C15);
+    let mut dice = Dice::default();
     let mut next: Vec<usize> = (0..n).collect();
     for i in (1..n).rev() {
         next.swap(i, dice.below(i));

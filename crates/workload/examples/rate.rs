@@ -4,6 +4,7 @@ use contend_sched::features::Preset;
 use contend_sim::guest::Guests;
 use contend_sim::host::{Limits, Setup, simulate};
 use contend_workload::WorkloadSpec;
+use contend_workload::spec::Target;
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -23,9 +24,10 @@ fn main() {
     }
     let cpus = machine.topology.nr_cpus();
     let t0 = cpu_s();
-    let (workload, reports) =
-        spec.build_in(Default::default(), cpus, &|p| std::fs::read(p)).unwrap_or_else(|e| panic!("{e}"));
-    for r in reports {
+    let target = Target { nr_cpus: cpus, speed: machine.costs.cpu.speed.value };
+    let (workload, origins) =
+        spec.build_in(Default::default(), target, &|p| std::fs::read(p)).unwrap_or_else(|e| panic!("{e}"));
+    for r in origins.recordings {
         println!("{r}");
     }
     let t1 = cpu_s();

@@ -8,5 +8,6 @@ pub mod programs;
 pub mod recording;
 pub mod rtapp;
 pub mod spec;
+pub mod speed;
 
 pub use spec::{KeyInfo, SpecError, SpecProblem, WorkloadError, WorkloadInfo, WorkloadSpec, list};

@@ -12,9 +12,10 @@ use contend_sim::guest::Guests;
 use contend_sim::host::{Limits, Outcome, Setup, simulate};
 use contend_sim::program::Workload;
 use contend_workload::model::step::What;
-use contend_workload::model::{ModelSpec, Start};
+use contend_workload::model::{Model, ModelSpec, Start, fitted};
 use contend_workload::recording::stats::Kept;
 use contend_workload::recording::{RecordingError, RecordingReport, RecordingSpec};
+use contend_workload::spec::Target;
 use rand::Rng;
 use rand_pcg::Pcg64Mcg;
 
@@ -38,7 +39,7 @@ fn small() -> RecordingSpec {
 
 fn build(text: &str, spec: &RecordingSpec) -> Result<(Workload, RecordingReport), RecordingError> {
     let mut w = Workload::default();
-    let r = spec.build(&mut w, text.as_bytes().to_vec(), &|_| Ok(free()))?;
+    let (r, _) = spec.build(&mut w, 0, text.as_bytes().to_vec(), &|_| Ok(free()))?;
     Ok((w, r))
 }
 
@@ -278,8 +279,8 @@ cmd-10 [000] d..2. 1.000020: sched_switch: prev_comm=cmd prev_pid=10 prev_prio=1
         let mut machine = Machine::parse(&String::from_utf8(free()).expect("text"), "free").expect("a machine");
         machine.set("interrupts.tick_restart", way).expect("a cost");
         let mut w = Workload::default();
-        let r = small().build(&mut w, text.clone().into_bytes(), &|_| Ok(machine.to_toml().into_bytes()));
-        r.expect("a recording").run_ns
+        let r = small().build(&mut w, 0, text.clone().into_bytes(), &|_| Ok(machine.to_toml().into_bytes()));
+        r.expect("a recording").0.run_ns
     };
     assert_eq!(run_ns("0"), 160_000);
     assert_eq!(run_ns("9000"), 133_000);
@@ -303,7 +304,7 @@ fn sessions_are_inherited_and_begun() {
         let s = RecordingSpec { sessions: "s.toml".into(), copies, ..small() };
         let read = |file: &str| Ok(if file == "s.toml" { b"[sessions]\n37 = [10]\n".to_vec() } else { free() });
         let mut w = Workload::default();
-        s.build(&mut w, text.into_bytes(), &read).expect("a recording");
+        s.build(&mut w, 0, text.into_bytes(), &read).expect("a recording");
         let names: Vec<String> = w.groups.iter().map(|(_, g)| g.name.clone()).collect();
         assert!(w.groups.iter().all(|(_, g)| g.session && g.shares == 1024));
         let p = Preset::find("linux-6.18").expect("a preset");
@@ -327,8 +328,9 @@ fn sessions_are_inherited_and_begun() {
 #[test]
 fn the_shipped_recording_does_its_recorded_work() {
     let s = spec("recording", &[("file", SHIPPED)]);
-    let (_, reports) = s.build_in(Default::default(), 2, &|f| std::fs::read(f)).expect("a recording");
-    let r = &reports[0];
+    let target = Target { nr_cpus: 2, speed: 0 };
+    let (_, origins) = s.build_in(Default::default(), target, &|f| std::fs::read(f)).expect("a recording");
+    let r = &origins.recordings[0];
     assert_eq!((r.tasks, r.initial, r.forks), (81, 1, 80), "{r}");
     // Machines without SMT: there work takes its recorded time.
     for machine in ["x86_64-2cpu", "1n1l2c1t", "2n22c"] {
@@ -353,6 +355,49 @@ fn the_shipped_recording_does_its_recorded_work() {
     // The length of the run on the machine it was recorded on, within a quarter.
     let ratio = sim.virtual_ns as f64 / r.span_ns as f64;
     assert!((0.8..1.25).contains(&ratio), "{ratio}");
+}
+
+/// A machine of half the speed runs twice as long for the same work, of a recording and of either form of its model; where one of the
+/// two speeds is not known run times stay.
+#[test]
+fn run_times_are_those_of_the_machine_that_runs() {
+    let recorded = |speed: u64| {
+        let mut machine = Machine::parse(&String::from_utf8(free()).unwrap(), "free.toml").expect("a machine");
+        machine.set("cpu.speed", &speed.to_string()).expect("a cost");
+        machine.to_toml().into_bytes()
+    };
+    let run = |model: Option<&[u8]>, recorded_on: u64, here: u64| {
+        let mut w = Workload::default();
+        let rescaled = match model {
+            None => {
+                let built = small().build(&mut w, here, SMALL.as_bytes().to_vec(), &|_| Ok(recorded(recorded_on)));
+                built.expect("a recording").1
+            }
+            Some(bytes) => {
+                let spec = ModelSpec { file: "m".into(), ..ModelSpec::default() };
+                spec.build(&mut w, here, bytes).expect("a model")
+            }
+        };
+        let ran = simulated("2c", w);
+        (user_ns(&ran), rescaled.to_string())
+    };
+    let (exact, _) = small().model(SMALL.as_bytes().to_vec(), &|_| Ok(recorded(600))).expect("a recording");
+    assert_eq!(exact.source.machine_speed, 600);
+    let fitted = Model::Fitted(fitted::fit(&exact)).to_bytes();
+    let exact = Model::Exact(exact).to_bytes();
+    for (model, file) in [(None, "small"), (Some(&exact[..]), "m"), (Some(&fitted), "m")] {
+        let (as_recorded, said) = run(model, 600, 600);
+        assert_eq!(said, format!("{file}: run times x1.00: cpu.speed is 600 where it was recorded, 600 here"));
+        let (slower, said) = run(model, 600, 300);
+        assert!(slower.abs_diff(2 * as_recorded) <= 100, "{slower} {as_recorded}: rounding, a step");
+        assert_eq!(said, format!("{file}: run times x2.00: cpu.speed is 600 where it was recorded, 300 here"));
+        let (not_known, said) = run(model, 600, 0);
+        assert_eq!(not_known, as_recorded);
+        assert_eq!(said, format!("{file}: run times as recorded: this machine's file has no cpu.speed"));
+    }
+    let (not_known, said) = run(None, 0, 300);
+    assert_eq!(not_known, run(None, 600, 600).0);
+    assert_eq!(said, "small: run times as recorded: the recorded machine's file has no cpu.speed");
 }
 
 /// Lines and digits of real recordings are removed, doubled, swapped and changed: whatever can be read can be replayed,
@@ -411,7 +456,7 @@ fn garbage_is_refused() {
         }
         let mut w = Workload::default();
         // Only that it returns.
-        drop(small().build(&mut w, bytes, &|_| Ok(free())));
+        drop(small().build(&mut w, 0, bytes, &|_| Ok(free())));
     }
 }
 
@@ -539,7 +584,7 @@ fn a_fitted_client_waits_for_replies() {
         );
         let mut w = Workload::default();
         let spec = ModelSpec { file: "m".into(), ..ModelSpec::default() };
-        spec.build(&mut w, text.as_bytes()).expect("a model");
+        spec.build(&mut w, 0, text.as_bytes()).expect("a model");
         let s = simulated("3c", w);
         assert_eq!(s.outcome, Outcome::Finished);
         // A server begins with a turn of its own; then one for each request.

@@ -266,6 +266,7 @@ pub(super) fn locks(r: &RunResult) -> Table {
 
 #[cfg(test)]
 mod tests {
+    use contend_workload::spec::Origins;
     use std::collections::BTreeMap;
     use std::path::Path;
 
@@ -336,7 +337,7 @@ mod tests {
     #[test]
     fn the_summary_of_guests() {
         let plan = plan();
-        let out = crate::result::summarise(&plan, &result(&plan), Vec::new(), BTreeMap::new());
+        let out = crate::result::summarise(&plan, &result(&plan), &Origins::default(), BTreeMap::new());
         let s: Value = serde_json::from_str(&out.summary_json()).expect("JSON");
         assert_eq!(s["workload"], "guests");
         assert_eq!(s["set"]["kvm.ple_gap"], "0");

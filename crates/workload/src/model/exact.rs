@@ -21,6 +21,13 @@ pub struct Source {
     pub cpus: u32,
     /// From the first step to the end of the recording, in ns.
     pub span_ns: u64,
+    /// How fast the recorded machine computes (`cpu.speed` of its file); 0: not known.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub machine_speed: u64,
+}
+
+fn is_zero(speed: &u64) -> bool {
+    *speed == 0
 }
 
 /// Everything that the tasks of a recording did.

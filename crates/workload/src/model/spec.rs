@@ -6,6 +6,7 @@ use super::play::{PlayOptions, play};
 use super::{Model, ModelError, fitted};
 use crate::spec::TASKS_MAX;
 use crate::spec::keys::spec;
+use crate::speed::Rescaled;
 
 spec! {
     /// A model, as `contend model` makes of a recording (docs/models.md): exact or fitted. Ends with the model's tasks.
@@ -22,11 +23,11 @@ spec! {
 }
 
 impl ModelSpec {
-    /// Add the model's tasks to `w`; `bytes` is the file.
+    /// Add the model's tasks to `w`, for a machine of such a `cpu.speed`; `bytes` is the file.
     ///
     /// # Errors
     /// Not a model; too many tasks; no job structure where jobs are asked for.
-    pub fn build(&self, w: &mut Workload, bytes: &[u8]) -> Result<(), ModelError> {
+    pub fn build(&self, w: &mut Workload, speed: u64, bytes: &[u8]) -> Result<Rescaled, ModelError> {
         let model = Model::parse(bytes, &self.file)?;
         let wrong = |key: &str, what: String| ModelError {
             file: self.file.clone(),
@@ -50,11 +51,12 @@ impl ModelSpec {
             return Err(wrong("jobs", format!("found {}; should be {right}", self.jobs)));
         }
         let jobs = (self.jobs > 0).then_some(self.jobs as u32);
-        let options = PlayOptions { copies: self.copies, speed: self.speed, jobs };
+        let rescaled = Rescaled { file: self.file.clone(), recorded: model.source().machine_speed, here: speed };
+        let options = PlayOptions { copies: self.copies, speed: self.speed * rescaled.factor(), jobs };
         match model {
             Model::Exact(m) => play(m, w, options),
             Model::Fitted(m) => fitted::play(m, w, options),
         }
-        Ok(())
+        Ok(rescaled)
     }
 }

@@ -43,6 +43,7 @@ use self::sessions::Sessions;
 use crate::model::{Exact, PlayOptions, Source, play};
 use crate::spec::keys::spec;
 use crate::spec::{ReadFile, TASKS_MAX};
+use crate::speed::Rescaled;
 
 spec! {
     /// A recording of a real kernel, replayed task by task (docs/recordings.md). Ends with the recording's tasks.
@@ -70,26 +71,28 @@ spec! {
 }
 
 impl RecordingSpec {
-    /// Add the recording's tasks to `w`; `bytes` is the file, `read` reads the machine's.
+    /// Add the recording's tasks to `w`, for a machine of such a `cpu.speed`; `bytes` is the file, `read` reads the recorded machine's.
     ///
     /// # Errors
     /// Not a recording; one with nothing to replay; too many tasks; no job structure where jobs are asked for.
     pub fn build(
         &self,
         w: &mut Workload,
+        speed: u64,
         bytes: Vec<u8>,
         read: ReadFile<'_>,
-    ) -> Result<RecordingReport, RecordingError> {
+    ) -> Result<(RecordingReport, Rescaled), RecordingError> {
         let (model, report) = self.model(bytes, read)?;
-        self.play(model, w)?;
-        Ok(RecordingReport { copies: self.copies, ..report })
+        let rescaled = Rescaled { file: self.file.clone(), recorded: model.source.machine_speed, here: speed };
+        self.play(model, w, rescaled.factor())?;
+        Ok((RecordingReport { copies: self.copies, ..report }, rescaled))
     }
 
-    /// Add the tasks of a model of this recording to `w`, scaled as asked for.
+    /// Add the tasks of a model of this recording to `w`, scaled as asked for, and run times divided by `factor` besides.
     ///
     /// # Errors
     /// Too many tasks; no job structure where jobs are asked for.
-    pub fn play(&self, model: Exact, w: &mut Workload) -> Result<(), RecordingError> {
+    pub fn play(&self, model: Exact, w: &mut Workload, factor: f64) -> Result<(), RecordingError> {
         let tasks = model.tasks.len() as u64 * self.copies;
         if tasks > TASKS_MAX {
             return Err(RecordingError::TooManyTasks { file: self.file.clone(), tasks, copies: self.copies });
@@ -98,7 +101,7 @@ impl RecordingSpec {
         if jobs.is_some() && model.jobs.is_none() {
             return Err(RecordingError::NoJobs { file: self.file.clone() });
         }
-        play(model, w, PlayOptions { copies: self.copies, speed: self.speed, jobs });
+        play(model, w, PlayOptions { copies: self.copies, speed: self.speed * factor, jobs });
         Ok(())
     }
 
@@ -145,7 +148,14 @@ impl RecordingSpec {
             waits.event(&event);
             each(&event);
         }
-        Ok(Recorded { file: self.file.clone(), chains: chains.finish(), waits, report: reader.report(), work })
+        Ok(Recorded {
+            file: self.file.clone(),
+            chains: chains.finish(),
+            waits,
+            report: reader.report(),
+            work,
+            machine_speed: machine.costs.cpu.speed.value,
+        })
     }
 }
 
@@ -156,6 +166,7 @@ pub struct Recorded {
     waits: Waits,
     report: ReadReport,
     work: KernelWork,
+    machine_speed: u64,
 }
 
 impl Recorded {
@@ -164,7 +175,7 @@ impl Recorded {
     /// # Errors
     /// There is no such task.
     pub fn model(&self, command: &str, all: bool) -> Result<(Exact, RecordingReport), RecordingError> {
-        let Recorded { file, chains, waits, report: read, work } = self;
+        let Recorded { file, chains, waits, report: read, work, machine_speed } = self;
         let chosen = filter::choose(chains, command, all);
         if chosen.included.iter().all(|i| !i) {
             let (file, command) = (file.clone(), command.to_string());
@@ -175,7 +186,13 @@ impl Recorded {
             });
         }
         let command = chosen.root.map_or(String::new(), |(task, ..)| chains.tasks[task as usize].name.to_string());
-        let source = Source { recording: file.clone(), command, cpus: read.cpus.len() as u32, span_ns: 0 };
+        let source = Source {
+            recording: file.clone(),
+            command,
+            cpus: read.cpus.len() as u32,
+            span_ns: 0,
+            machine_speed: *machine_speed,
+        };
         let (model, mut report) = cut::cut(chains, &chosen, source, work);
         report.read = Some(read.clone());
         report.copies = 1;

@@ -39,6 +39,7 @@ use crate::programs::{
     OltpDedicated, Periodic, PingPong, Schbench, Sembench, Tbench, Uperf,
 };
 use crate::recording::{RecordingReport, RecordingSpec};
+use crate::speed::Rescaled;
 
 /// Most tasks of a workload.
 pub const TASKS_MAX: u64 = 1_000_000;
@@ -59,6 +60,32 @@ pub(crate) trait Build: Keys {
     fn tasks(&self) -> u64;
     /// Add tasks and objects.
     fn build(&self, w: &mut Workload, nr_cpus: usize) -> Result<(), WorkloadError>;
+}
+
+/// What a workload is made for.
+#[derive(Clone, Copy, Debug)]
+pub struct Target {
+    /// It has CPUs 0 to `nr_cpus - 1`.
+    pub nr_cpus: usize,
+    /// How fast they compute, `cpu.speed` of the machine's file; 0: not known.
+    pub speed: u64,
+}
+
+/// What became of the files that a workload was made from.
+#[derive(Clone, Debug, Default)]
+pub struct Origins {
+    /// The recordings.
+    pub recordings: Vec<RecordingReport>,
+    /// Recordings and models: their run times on this machine.
+    pub rescaled: Vec<Rescaled>,
+}
+
+impl Origins {
+    /// Those of another workload, too.
+    pub fn extend(&mut self, others: Origins) {
+        self.recordings.extend(others.recordings);
+        self.rescaled.extend(others.rescaled);
+    }
 }
 
 /// How the caller reads files.
@@ -481,24 +508,24 @@ impl WorkloadSpec {
     /// # Errors
     /// A file that cannot be read or is not right; a CPU that the machine lacks.
     pub fn build(&self, nr_cpus: usize, read: ReadFile<'_>) -> Result<Workload, WorkloadError> {
-        self.build_in(Groups::default(), nr_cpus, read).map(|(w, _)| w)
+        self.build_in(Groups::default(), Target { nr_cpus, speed: 0 }, read).map(|(w, _)| w)
     }
 
-    /// [`WorkloadSpec::build`] where there are groups already; with what became of each recording.
+    /// [`WorkloadSpec::build`] where there are groups already, on a machine of known speed; with what became of recordings.
     ///
     /// # Errors
     /// As for [`WorkloadSpec::build`].
     pub fn build_in(
         &self,
         groups: Groups,
-        nr_cpus: usize,
+        target: Target,
         read: ReadFile<'_>,
-    ) -> Result<(Workload, Vec<RecordingReport>), WorkloadError> {
+    ) -> Result<(Workload, Origins), WorkloadError> {
         let mut w = Workload { groups, ..Workload::default() };
-        let mut reports = Vec::new();
+        let mut origins = Origins::default();
         let WorkloadSpec::Mix(mix) = self else {
-            self.add(&mut w, nr_cpus, read, &mut reports)?;
-            return Ok((w, reports));
+            self.add(&mut w, target, read, &mut origins)?;
+            return Ok((w, origins));
         };
         // An rt-app file's objects are numbered from 0: it comes first.
         let (first, rest): (Vec<_>, Vec<_>) =
@@ -509,7 +536,7 @@ impl WorkloadSpec {
         for part in first.into_iter().chain(rest) {
             let from = w.tasks.len();
             w.horizon = None;
-            part.workload.add(&mut w, nr_cpus, read, &mut reports)?;
+            part.workload.add(&mut w, target, read, &mut origins)?;
             if let Some(path) = &part.group {
                 let group = w.groups.at(path).map_err(|right| SpecError {
                     key: format!("workload.parts.{GROUP}"),
@@ -534,16 +561,17 @@ impl WorkloadSpec {
         } else {
             w.horizon = horizon;
         }
-        Ok((w, reports))
+        Ok((w, origins))
     }
 
     fn add(
         &self,
         w: &mut Workload,
-        nr_cpus: usize,
+        target: Target,
         read: ReadFile<'_>,
-        reports: &mut Vec<RecordingReport>,
+        origins: &mut Origins,
     ) -> Result<(), WorkloadError> {
+        let Target { nr_cpus, speed } = target;
         let bytes = |file: &str| read(file).map_err(|source| WorkloadError::Read { file: file.into(), source });
         match self {
             WorkloadSpec::Hackbench(s) => s.build(w, nr_cpus),
@@ -571,10 +599,15 @@ impl WorkloadSpec {
                 Ok(())
             }
             WorkloadSpec::Recording(s) => {
-                reports.push(s.build(w, bytes(&s.file)?, read)?);
+                let (report, of_run_times) = s.build(w, speed, bytes(&s.file)?, read)?;
+                origins.recordings.push(report);
+                origins.rescaled.push(of_run_times);
                 Ok(())
             }
-            WorkloadSpec::Model(s) => Ok(s.build(w, &bytes(&s.file)?)?),
+            WorkloadSpec::Model(s) => {
+                origins.rescaled.push(s.build(w, speed, &bytes(&s.file)?)?);
+                Ok(())
+            }
             // Parts of a mix are not mixes.
             WorkloadSpec::Mix(_) => Ok(()),
         }
