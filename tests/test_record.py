@@ -13,6 +13,7 @@ import time
 import tomllib
 from pathlib import Path
 
+import contend as package
 import pytest
 from conftest import ROOT, Contend
 from contend import ContendError
@@ -131,6 +132,35 @@ def test_several_recordings_are_validated_with_their_medians(contend: Contend) -
     assert "median, without signs" in shown and "within a factor of" in shown
     alone = json.loads(contend("validate", paths[0], "--json").stdout)
     assert alone["compared"] == said["recordings"][0]["compared"]
+
+
+def test_run_times_change_with_the_machines_speed(contend: Contend, tmp_path: Path) -> None:
+    path = ROOT / "recordings/sqlite-a.rec"
+
+    def user_ns(*args: object) -> tuple[int, list[dict[str, object]]]:
+        said = json.loads(contend("run", *args, "--json").stdout)
+        return said["ledger_ns"]["user"], said["rescaled"]
+
+    here, same = user_ns(path)
+    assert same == [], "on the machine that it was recorded on"
+    half, said = user_ns(path, "--set", "machine.cpu.speed=390")
+    assert abs(half / here - 2) < 1e-3
+    assert [(r["recorded_speed"], r["speed"], r["run_times_x"]) for r in said] == [(780, 390, 2.0)]
+    assert user_ns(path, "--set", "machine.cpu.speed=390", "--set", "workload.speed=2")[0] == pytest.approx(
+        here, rel=1e-3
+    )
+    slower, said = user_ns(path, "--machine", "intel-2s-44c-88t")
+    assert slower / here == pytest.approx(780 / 400, rel=1e-3) == pytest.approx(said[0]["run_times_x"])
+    assert "run times x1.95" in contend("run", path, "--machine", "intel-2s-44c-88t").stdout
+    unknown, said = user_ns(path, "--machine", "8c")
+    assert unknown == pytest.approx(here, rel=1e-3)
+    assert said[0]["said"] == "trace.dat.gz: run times as recorded: this machine's file has no cpu.speed"
+    # How fast a machine is against itself is certain; against another it is not.
+    for args, varies in [(["run", path], False), (["run", path, "--machine", "intel-2s-44c-88t"], True)]:
+        out = tmp_path / str(varies)
+        assert contend(*args, "--out", out).returncode == 0
+        drawn = package.compare(out, out, vary_machine=2, metrics=["virtual_s"]).baseline.side.costs
+        assert ("machine.cpu.speed" in drawn[2]) is varies
 
 
 def test_a_shipped_recording_with_sessions_has_groups(contend: Contend) -> None:

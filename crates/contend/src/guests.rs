@@ -5,13 +5,11 @@ use contend_sim::guest::{GuestSpec, Guests};
 use contend_sim::program::{Groups, Workload};
 use contend_sim::xen::{Content, DomainSetup};
 use contend_workload::WorkloadError;
-use contend_workload::spec::{Origins, Target};
+use contend_workload::spec::{Origins, ReadFile, Target};
 
 use crate::error::ScenarioError;
 use crate::scenario::Plan;
 use crate::scenario::guest::GuestPlan;
-
-type ReadFile<'a> = &'a dyn Fn(&str) -> std::io::Result<Vec<u8>>;
 
 /// The machines, each with its programs. What became of their files is added to `origins`, once for all copies.
 pub(crate) fn build(plan: &Plan, read: ReadFile<'_>, origins: &mut Origins) -> Result<Guests, ScenarioError> {

@@ -36,5 +36,5 @@ pub use contend_sim::host::{Outcome, Status};
 pub use contend_workload::{WorkloadInfo, list as workloads};
 pub use error::{RunError, ScenarioError};
 pub use result::Output;
-pub use run::{RunOptions, run};
+pub use run::{RunOptions, run, uncertain_machine};
 pub use scenario::{Plan, Scenario};

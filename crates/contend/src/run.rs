@@ -7,11 +7,13 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
+use contend_machine::Machine;
 use contend_sched::features::PolicyKind;
+use contend_sim::guest::Guests;
 use contend_sim::host::{Limits, Outcome, Setup, Status, simulate};
 use contend_sim::program::Workload;
 use contend_sim::xen::{self, PoolSetup, Sinks, XenSetup};
-use contend_workload::spec::{Origins, Target};
+use contend_workload::spec::{Origins, ReadFile, Target};
 
 use crate::error::{At, RunError, ScenarioError};
 use crate::guests;
@@ -43,19 +45,14 @@ pub fn run(plan: &Plan, options: RunOptions<'_>) -> Result<Output, RunError> {
     let cpu = thread_cpu_s();
     let inputs = RefCell::new(Inputs::default());
     let cpus = plan.machine.topology.nr_cpus();
-    let target = Target { nr_cpus: cpus, speed: plan.machine.costs.cpu.speed.value };
     let read = |name: &str| {
         let bytes = plan.read_input(name)?;
         inputs.borrow_mut().add(name, &bytes);
         Ok(bytes)
     };
-    let host = plan.workload.as_ref().map(|w| w.build_in(plan.groups.clone(), target, &read));
-    let host = host.transpose().map_err(|e| plan.workload_error(e))?;
-    let bare = || (Workload { groups: plan.groups.clone(), ..Workload::default() }, Origins::default());
-    let (mut workload, mut origins) = host.unwrap_or_else(bare);
+    let (mut workload, mut guests, mut origins) = programs(plan, &read)?;
     check_groups(plan, &workload)?;
     let mut limits = limits(plan);
-    let mut guests = guests::build(plan, &read, &mut origins)?;
     rings::check(plan, &workload, &guests, plan.xen.is_some())?;
     if let Some(end) = guests::one_end(&mut workload, &mut guests) {
         limits.horizon = limits.horizon.min(end);
@@ -127,6 +124,32 @@ pub fn run(plan: &Plan, options: RunOptions<'_>) -> Result<Output, RunError> {
     output.wall_s = wall.elapsed().as_secs_f64();
     output.cpu_s = thread_cpu_s() - cpu;
     Ok(output)
+}
+
+/// What the host and the guests run, and what became of the files it is made from.
+fn programs(plan: &Plan, read: ReadFile<'_>) -> Result<(Workload, Guests, Origins), ScenarioError> {
+    let target = Target { nr_cpus: plan.machine.topology.nr_cpus(), speed: plan.machine.costs.cpu.speed.value };
+    let host = plan.workload.as_ref().map(|w| w.build_in(plan.groups.clone(), target, read));
+    let host = host.transpose().map_err(|e| plan.workload_error(e))?;
+    let bare = || (Workload { groups: plan.groups.clone(), ..Workload::default() }, Origins::default());
+    let (workload, mut origins) = host.unwrap_or_else(bare);
+    let guests = guests::build(plan, read, &mut origins)?;
+    Ok((workload, guests, origins))
+}
+
+/// The plan's machine; what is certain of it there has no range: that it is as fast as itself, where what it runs was recorded on it, and
+/// its speed where nothing recorded runs.
+///
+/// # Errors
+/// The workload cannot be built.
+pub fn uncertain_machine(plan: &Plan) -> Result<Machine, ScenarioError> {
+    let (_, _, origins) = programs(plan, &|name| plan.read_input(name))?;
+    let mut machine = plan.machine.clone();
+    if origins.rescaled.iter().all(|r| r.factor() == 1.0) {
+        let speed = &mut machine.costs.cpu.speed;
+        (speed.lo, speed.hi) = (speed.value, speed.value);
+    }
+    Ok(machine)
 }
 
 /// Most queues of groups: a group has one on each CPU.

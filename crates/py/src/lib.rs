@@ -178,13 +178,15 @@ fn resolve(
     Ok(plan.resolved_toml(&BTreeMap::new()))
 }
 
-/// The costs of a scenario's machine, as `describe("costs")` gives them; one that the scenario sets has no range.
+/// The costs of a scenario's machine, as `describe("costs")` gives them; one that the scenario sets has no range, nor its speed where only
+/// its own speed decides.
 #[pyfunction]
 #[pyo3(signature = (*, path=None, json=None))]
 fn scenario_costs(path: Option<PathBuf>, json: Option<String>) -> PyResult<String> {
     let asked = Asked { path, json, ..Asked::default() };
     let plan = asked.plan().map_err(scenario_error)?;
-    Ok(contend::describe::costs_of(&plan.machine).to_string())
+    let machine = contend::uncertain_machine(&plan).map_err(scenario_error)?;
+    Ok(contend::describe::costs_of(&machine).to_string())
 }
 
 /// What there is, as a JSON array of objects: machines, workloads, policies, features, presets, costs, kvm or counters.
