@@ -241,7 +241,8 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
     pub(crate) fn publish(&self, p: &P, held: &Held) {
         let by_weight = !self.pelt;
         let (peek, load, floor, util) = self.with_rq(p, held, |rd| {
-            rd.competing = self.policy.queue_weight(&rd.pol, rd.weight);
+            // Groups weigh anew without a task that came or went.
+            rd.set_weight(&self.policy, rd.weight);
             let load = match self.features.balance {
                 _ if by_weight => rd.competing,
                 Balance::V5_2 => rd.runnable_load.get(),

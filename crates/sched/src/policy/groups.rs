@@ -145,7 +145,7 @@ impl<L: Fair> Grouped<L> {
     }
 
     /// Somebody came to a group's queue: so does the group, to its parent's.
-    fn came(&self, rq: &mut GroupedRq<L>, group: GroupId, now: Time) {
+    fn enqueue_above(&self, rq: &mut GroupedRq<L>, group: GroupId, now: Time) {
         let mut g = group;
         while g != GroupId::ROOT {
             self.settle(rq, g, now);
@@ -174,7 +174,7 @@ impl<L: Fair> Grouped<L> {
     }
 
     /// Somebody who did not run left a group's queue: so does the group, if that was the last.
-    fn left(&self, rq: &mut GroupedRq<L>, group: GroupId, how: Dequeue, now: Time) {
+    fn dequeue_above(&self, rq: &mut GroupedRq<L>, group: GroupId, how: Dequeue, now: Time) {
         let mut g = group;
         while g != GroupId::ROOT {
             self.settle(rq, g, now);
@@ -193,7 +193,7 @@ impl<L: Fair> Grouped<L> {
     }
 
     /// The running task of a group was put back, or has gone: so does the group.
-    fn put(&self, rq: &mut GroupedRq<L>, group: GroupId, now: Time) {
+    fn put_above(&self, rq: &mut GroupedRq<L>, group: GroupId, now: Time) {
         let mut g = group;
         while g != GroupId::ROOT {
             self.settle(rq, g, now);
@@ -271,7 +271,7 @@ impl<L: Fair> Policy for Grouped<L> {
         rq.touch(t.group, now);
         self.inner.enqueue(rq.queue(t.group), task, &mut t.own, why, now);
         rq.count(t.group, 1, self.inner.weight(&t.own));
-        self.came(rq, t.group, now);
+        self.enqueue_above(rq, t.group, now);
     }
 
     #[inline]
@@ -282,7 +282,7 @@ impl<L: Fair> Policy for Grouped<L> {
         rq.touch(t.group, now);
         self.inner.dequeue(rq.queue(t.group), task, &mut t.own, why, now);
         rq.count(t.group, -1, self.inner.weight(&t.own));
-        self.left(rq, t.group, why, now);
+        self.dequeue_above(rq, t.group, why, now);
     }
 
     #[inline]
@@ -302,7 +302,7 @@ impl<L: Fair> Policy for Grouped<L> {
                     let weight = self.inner.weight(entity);
                     rq.on_cpu(group).at = At::Out(Dequeue::Sleep);
                     rq.count(level, -1, weight);
-                    self.left(rq, level, Dequeue::Sleep, now);
+                    self.dequeue_above(rq, level, Dequeue::Sleep, now);
                     level = GroupId::ROOT;
                 }
                 Pick::Nothing => {
@@ -333,7 +333,7 @@ impl<L: Fair> Policy for Grouped<L> {
         if !delayed && matches!(why, Put::Sleep | Put::Exit) {
             rq.count(t.group, -1, self.inner.weight(&t.own));
         }
-        self.put(rq, t.group, now);
+        self.put_above(rq, t.group, now);
         delayed
     }
 
