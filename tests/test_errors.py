@@ -11,8 +11,8 @@ from conftest import ROOT, Contend
 
 WORKLOAD = '[workload]\nkind = "hackbench"\n'
 KINDS = (
-    "should be a scenario (.toml), an rt-app file (.json), or a recording: trace.dat, a Perfetto trace, or text of "
-    "`trace-cmd report`, tracefs or `perf script` (.gz too)"
+    "should be a scenario (.toml), an rt-app file (.json), or a recording: trace.dat, a Perfetto trace, "
+    "a binary trace of Xen, or text of `trace-cmd report`, tracefs or `perf script` (.gz too)"
 )
 
 SCENARIOS = [
@@ -161,6 +161,10 @@ def test_files_of_other_kinds(contend: Contend, tmp_path: Path) -> None:
     check(contend, "noise.toml:2: not valid TOML: not UTF-8 text", "noise.toml")
     (tmp_path / "prose").write_text("It was a dark and stormy night.\n")
     check(contend, f'prose: line 1 is "It was a dark and stormy night."; {KINDS}', "prose")
+    (tmp_path / "ticks").write_text("  sh-7 [000] 128712345678901: sched_switch: prev_comm=sh prev_pid=7\n")
+    done = contend("run", "ticks")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "should be a time in seconds: record with a clock that counts ns (`echo mono > trace_clock`" in done.stderr
     (tmp_path / "huge.toml").write_bytes(b"#" * ((1 << 20) + 1))
     check(contend, "huge.toml: larger than 1048576 bytes, the most a scenario may have", "huge.toml")
     (tmp_path / "m.toml").write_text((ROOT / "machines" / "x86_64-2cpu.toml").read_text())

@@ -536,12 +536,17 @@ fn recorded_cpus(path: &Path) -> Result<usize> {
 
 /// A file that is no recording may have been meant as anything.
 fn no_recording(e: TraceError, file: &str) -> ScenarioError {
-    let TraceError::NotATrace { line, found, .. } = &e else { return e.into() };
+    let TraceError::NotATrace { line, found, expected, .. } = &e else { return e.into() };
     let binary = found.chars().any(|c| c == '\u{fffd}' || (c.is_control() && c != '\t'));
     let found = if binary { "binary data".into() } else { format!("line {line} is {found:?}") };
-    let right = "should be a scenario (.toml), an rt-app file (.json), or a recording: trace.dat, a Perfetto trace, or text \
-                 of `trace-cmd report`, tracefs or `perf script` (.gz too)";
-    ScenarioError::WrongKind { file: file.into(), found, right: right.into() }
+    let right = if *expected == contend_trace::EXPECTED {
+        "should be a scenario (.toml), an rt-app file (.json), or a recording: trace.dat, a Perfetto trace, a binary trace of \
+         Xen, or text of `trace-cmd report`, tracefs or `perf script` (.gz too)"
+            .into()
+    } else {
+        format!("should be {expected}")
+    };
+    ScenarioError::WrongKind { file: file.into(), found, right }
 }
 
 fn seconds_ns(seconds: f64, at: At) -> Result<u64> {

@@ -8,6 +8,7 @@ use contend_platform::{CpuId, Time};
 use contend_sim::guest::Guests;
 use contend_sim::host::{EventSink, Outcome, Setup, Status, Who, simulate};
 use contend_sim::program::Workload;
+use contend_trace::Format;
 use contend_workload::recording::stats::{Counts, Kept, SchedStats};
 use contend_workload::recording::{RecordingError, RecordingSpec};
 use contend_workload::{WorkloadError, WorkloadSpec};
@@ -152,6 +153,12 @@ pub fn validate(plan: &Plan, progress: &mut dyn FnMut(Status) -> bool) -> Result
     let recording = spec.read(bytes, &|name| plan.read_input(name), &mut |e| kept.event(e)).map_err(of_workload)?;
     // Whom to compare; and everything that ran, since it took CPU time and preempted those.
     let (_, report) = recording.model(&spec.command, spec.all).map_err(of_workload)?;
+    if report.read.as_ref().is_some_and(|r| r.format == Format::Xentrace) {
+        let found = "a binary trace of Xen".into();
+        let right =
+            "should be a recording of Linux; `contend xen replay` compares a trace with its replay on Xen".into();
+        return Err(ScenarioError::WrongKind { file: spec.file.clone(), found, right }.into());
+    }
     let (everything, _) = recording.model("", true).map_err(of_workload)?;
     let mut workload = Workload::default();
     spec.play(everything, &mut workload, 1.0).map_err(of_workload)?;

@@ -36,6 +36,7 @@ mod tracedat;
 mod who;
 pub mod xentrace;
 
+pub use detect::EXPECTED;
 pub use error::TraceError;
 pub use event::{Comm, Context, Event, Kind, Nanos, TaskRef, TaskState};
 pub use reader::{Format, Reader, open};

@@ -20,6 +20,7 @@ use crate::report::ReadReport;
 use crate::spool::{Gunzip, ReadSeek, spool};
 use crate::tally::Tally;
 use crate::text::{self, Style};
+use crate::xentrace::{self, Clock};
 use crate::{perfetto, tracedat};
 
 /// What a recording is.
@@ -33,6 +34,8 @@ pub enum Format {
     TraceDat,
     /// A Perfetto trace with ftrace events.
     Perfetto,
+    /// A binary trace of Xen: its vCPUs are the tasks.
+    Xentrace,
 }
 
 impl Format {
@@ -49,6 +52,7 @@ impl fmt::Display for Format {
             Format::PerfScript => "perf script text",
             Format::TraceDat => "trace.dat",
             Format::Perfetto => "Perfetto trace",
+            Format::Xentrace => "binary trace of Xen",
         })
     }
 }
@@ -89,6 +93,7 @@ enum Source {
     Text(text::Source),
     TraceDat(tracedat::Source),
     Perfetto(perfetto::Source),
+    Xentrace(xentrace::tasks::Source),
 }
 
 impl fmt::Debug for Reader {
@@ -127,6 +132,10 @@ impl Reader {
             Format::Ftrace => Source::Text(text::Source::new(source, Style::Ftrace)),
             Format::PerfScript => Source::Text(text::Source::new(source, Style::Perf)),
             Format::Perfetto => Source::Perfetto(perfetto::Source::new(source)),
+            Format::Xentrace => {
+                let records = xentrace::Reader::from_read(&path, source)?;
+                Source::Xentrace(xentrace::tasks::Source::new(records.in_time_order()))
+            }
             Format::TraceDat => {
                 let file = spool(source).map_err(failed)?;
                 return Self::trace_dat(path, Box::new(file), cut);
@@ -145,6 +154,14 @@ impl Reader {
 
     fn new(path: PathBuf, format: Format, source: Source, tally: Tally, cut: Option<Arc<AtomicBool>>) -> Self {
         Self { path, format, source, names: Interner::default(), tally, cut, done: false }
+    }
+
+    /// Says how fast the time stamps of a binary trace of Xen count: their frequency stands in no such trace, and is taken for
+    /// [`Clock::DEFAULT_HZ`] otherwise. Of no effect on other formats. To be called before the first event is read.
+    pub fn set_xen_clock(&mut self, clock: Clock) {
+        if let Source::Xentrace(trace) = &mut self.source {
+            trace.set_clock(clock);
+        }
     }
 
     /// What the file is.
@@ -178,6 +195,7 @@ impl Reader {
             Source::Text(text) => text.next(&mut self.tally, &mut self.names),
             Source::TraceDat(file) => file.next(&mut self.tally, &mut self.names),
             Source::Perfetto(trace) => trace.next(&mut self.tally, &mut self.names),
+            Source::Xentrace(trace) => trace.next(&mut self.tally, &mut self.names),
         }
     }
 

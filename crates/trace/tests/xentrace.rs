@@ -1,12 +1,15 @@
 //! Binary traces of a real Xen: every record goes through the event model and back without a change; damage is counted.
 
+use std::collections::BTreeMap;
 use std::io::Cursor;
 use std::path::{Path, PathBuf};
 
 use contend_platform::CpuId;
-use contend_trace::TraceError;
 use contend_trace::xentrace::record::{CPU_CHANGE, PADDING};
-use contend_trace::xentrace::{Clock, Reader, Record, VcpuId, Writer, XenEvent, XenReadReport, XenSink, open};
+use contend_trace::xentrace::{
+    Clock, Reader, Record, Summarizer, VcpuId, Writer, XenEvent, XenReadReport, XenSink, open,
+};
+use contend_trace::{Context, Format, Kind, TraceError};
 use proptest::prelude::*;
 
 /// Samples that are kept here, with their records and first and last time stamps.
@@ -182,11 +185,9 @@ fn other_files_are_refused() {
         file[8..12].copy_from_slice(&size.to_le_bytes());
         assert!(refused(&file).contains(&format!("found a window of {size} bytes")), "{size}");
     }
-    // And a binary trace is told from text.
+    // And text is told from a binary trace.
     let text = contend_trace::open(data("README.md")).unwrap_err();
     assert!(matches!(text, TraceError::NotATrace { .. }));
-    let binary = contend_trace::open(data(SAMPLES[0].0)).unwrap_err().to_string();
-    assert!(binary.contains("contend xen trace"), "{binary}");
 }
 
 #[test]
@@ -339,6 +340,56 @@ fn a_writer_is_a_sink_that_reports_its_failure_at_the_end() {
         sink.event(now, CpuId(0), &XenEvent::Credit2UpdateLoad);
     }
     assert_eq!(out.finish().map(|_| ()).unwrap_err().kind(), std::io::ErrorKind::StorageFull);
+}
+
+/// As tasks, vCPUs run, wake up and are switched to as the summary of the records says, and every switch follows from the one before.
+#[test]
+fn vcpus_are_tasks() {
+    for (name, records, first, last) in SAMPLES {
+        let clock = Clock::new(2_599_998_000).expect("a frequency");
+        let mut summary = Summarizer::new(clock);
+        let mut order = open(data(name)).expect("a trace").in_time_order();
+        assert_eq!((&mut order).map(|r| summary.add(&r.expect("a record"))).count() as u64, records);
+        let summary = summary.finish();
+
+        let mut reader = contend_trace::open(data(name)).expect("a trace");
+        assert_eq!(reader.format(), Format::Xentrace);
+        reader.set_xen_clock(clock);
+        // By name: time it ran, switches to it, wake-ups.
+        let mut ran: BTreeMap<String, (u64, u64, u64)> = BTreeMap::new();
+        let mut began: BTreeMap<u32, u64> = BTreeMap::new();
+        for event in &mut reader {
+            let event = event.expect("an event");
+            match event.kind {
+                Kind::Switch { prev, next, .. } => {
+                    assert!((prev.pid == 0) != (next.pid == 0), "{name}: to or from the idle task");
+                    if next.pid != 0 {
+                        ran.entry(next.comm.to_string()).or_default().1 += 1;
+                        began.insert(next.pid, event.ts);
+                    } else if let Some(since) = began.remove(&prev.pid) {
+                        ran.entry(prev.comm.to_string()).or_default().0 += event.ts - since;
+                    }
+                }
+                Kind::Waking { task, .. } => {
+                    assert_eq!(event.context, Context::Hardirq);
+                    ran.entry(task.comm.to_string()).or_default().2 += 1;
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        let report = reader.report();
+        assert_eq!((report.unchained, report.truncated, report.unparsable.count), (0, false, 0), "{name}");
+        assert_eq!(report.cpus, [0, 1, 2, 3]);
+        assert!(report.last_ts.unwrap() <= clock.ns(last - first));
+        let vcpus: Vec<_> = summary.vcpus.iter().filter(|v| !v.vcpu.is_idle()).collect();
+        assert_eq!(vcpus.len(), ran.len());
+        for v in vcpus {
+            let (ns, dispatches, wakeups) = ran[&v.vcpu.to_string()];
+            assert_eq!((dispatches, wakeups), (v.dispatches, v.wakeups), "{name} {}", v.vcpu);
+            // The first run began before the trace, the last may end after it.
+            assert!(v.state_ns[0].abs_diff(ns) < clock.ns(last - first) / 50, "{name} {}: {ns}", v.vcpu);
+        }
+    }
 }
 
 #[test]

@@ -26,6 +26,7 @@ mod reader;
 pub mod record;
 mod report;
 pub mod summary;
+pub(crate) mod tasks;
 mod writer;
 
 pub use contend_sched::xen::event::{RunState, VcpuId, Words, XenEvent, XenSink};

@@ -12,7 +12,7 @@ use contend_platform::Work;
 use crate::model::step::{What, Why};
 
 /// The price of each kind of step, in ns.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KernelWork {
     /// Waking a task.
     pub post: u64,

@@ -33,7 +33,8 @@ use std::io::Cursor;
 use contend_machine::Machine;
 use contend_sim::program::Workload;
 use contend_trace::event::Event;
-use contend_trace::{ReadReport, Reader};
+use contend_trace::xentrace::Clock;
+use contend_trace::{Format, ReadReport, Reader};
 use rustc_hash::FxHashSet;
 
 use self::chains::Chains;
@@ -56,6 +57,9 @@ spec! {
         /// A file that says in which session each task was: the sessions.toml of `contend record`. Where the kernel makes groups of
         /// sessions (feature autogroup), they are groups. Default: empty, not known.
         sessions: String [()] = String::new(), "path";
+        /// Frequency of the time stamps of a binary trace of Xen, which does not say it; other recordings have ns. Default: 2.4 GHz, as
+        /// xenalyze supposes.
+        cpu_hz: u64 [1_000_000..=100_000_000_000] = Clock::DEFAULT_HZ, "Hz";
         /// How many times side by side. Default: as recorded.
         copies: u64 [1..=100_000] = 1, "copies";
         /// Factor by which run times shrink: sleeps for timers and devices keep their length. Default: as recorded.
@@ -132,6 +136,7 @@ impl RecordingSpec {
             name => Machine::load(name)?,
         };
         let mut reader = Reader::from_read(&self.file, Cursor::new(bytes))?;
+        reader.set_xen_clock(Clock::new(self.cpu_hz).unwrap_or_default());
         let sessions = match self.sessions.as_str() {
             "" => Sessions::default(),
             file => {
@@ -139,7 +144,11 @@ impl RecordingSpec {
                 sessions::parse(&text, file)?
             }
         };
-        let work = KernelWork::of(&machine);
+        let work = match reader.format() {
+            // Runs of virtual CPUs have nothing of the host's kernel in them.
+            Format::Xentrace => KernelWork::default(),
+            _ => KernelWork::of(&machine),
+        };
         let mut chains = chains::Builder::new(sessions, work);
         let mut waits = Waits::default();
         for event in &mut reader {
