@@ -88,7 +88,6 @@ pub struct Reader {
 }
 
 /// A format's events.
-#[expect(clippy::large_enum_variant, reason = "there is one")]
 enum Source {
     Text(text::Source),
     TraceDat(tracedat::Source),
