@@ -205,6 +205,14 @@ def test_a_recording_of_xen_is_a_workload(contend: Contend, tmp_path: Path, name
     assert again["trace_hash"] == json.loads(done.stdout)["trace_hash"]
     one = json.loads(contend("run", file, *clock, "--set", "workload.command=d1v0", "--json").stdout)
     assert one["tasks"]["count"] == 1
+    # Of a domain without a kernel, on a simulated Xen host.
+    parts = ", ".join(f'{{ kind = "recording", file = "{file}", command = "d1v{i}", cpu_hz = {hz} }}' for i in (0, 1))
+    (tmp_path / "x.toml").write_text(
+        'machine = "4c"\n[xen]\nscheduler = "credit2"\npreset = "upstream-today"\n'
+        f'[[guest]]\nname = "d1"\nvcpus = 2\nkernel = false\n[guest.workload]\nkind = "mix"\nparts = [{parts}]\n'
+    )
+    domain = json.loads(contend("run", "x.toml", "--json").stdout)["xen"]["domains"][0]
+    assert domain["run_s"] * 1e9 == pytest.approx(ran["d1v0"] + ran["d1v1"], rel=0.01)
     refused = contend("validate", file)
     assert refused.returncode == 2
     assert "`contend xen replay` compares a trace with its replay on Xen" in refused.stderr

@@ -71,6 +71,9 @@ pub fn play(model: Exact, w: &mut Workload, options: PlayOptions) {
     // Too many for a group each: then nobody has one.
     let room = w.groups.len() + sessions.len() * options.copies as usize <= GROUPS_MAX;
     let sessions = if room { sessions.into_iter().collect() } else { Vec::new() };
+    // Tasks that keep to themselves, as virtual CPUs do, need nothing to wait at, and so no kernel.
+    let wakes =
+        plan.is_some() || model.steps.iter().any(|s| matches!(s.what(), What::Post(..) | What::Sleep(_, Why::Task)));
     let tape = Arc::new(Tape { model, plan, options, pairs, progress, sessions });
     for copy in 0..options.copies {
         let suffix = if options.copies > 1 { format!("+{copy}") } else { String::new() };
@@ -79,7 +82,7 @@ pub fn play(model: Exact, w: &mut Workload, options: PlayOptions) {
             let name = format!("/autogroup-{session}{suffix}");
             w.groups.add(Group { name, parent: GroupId::ROOT, shares: 1024, session: true });
         }
-        for t in &tape.model.tasks {
+        for t in tape.model.tasks.iter().filter(|_| wakes) {
             w.object(format!("wake/{}-{}{suffix}", t.name, t.pid), ObjectKind::Semaphore { initial: 0 });
         }
         if let (Some(plan), Some(slots)) = (&tape.plan, options.jobs) {
