@@ -154,7 +154,7 @@ def test_run_times_change_with_the_machines_speed(contend: Contend, tmp_path: Pa
     assert "run times x1.95" in contend("run", path, "--machine", "intel-2s-44c-88t").stdout
     unknown, said = user_ns(path, "--machine", "8c")
     assert unknown == pytest.approx(here, rel=1e-3)
-    assert said[0]["said"] == "trace.dat.gz: run times as recorded: this machine's file has no cpu.speed"
+    assert said[0]["said"] == "trace.dat.gz: run times as recorded: this machine has no cpu.speed"
     # How fast a machine is against itself is certain; against another it is not.
     for args, varies in [(["run", path], False), (["run", path, "--machine", "intel-2s-44c-88t"], True)]:
         out = tmp_path / str(varies)

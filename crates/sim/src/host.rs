@@ -290,6 +290,9 @@ impl<L: Policy> System for Watched<'_, L> {
     fn stuck(&self, now: Time, long: Nanos) -> bool {
         self.os.stuck(now, long)
     }
+    fn sleeps(&self, now: Time) -> bool {
+        self.os.sleeps(now)
+    }
     fn stalled(&self, now: Time, long: Nanos) -> Option<String> {
         for i in 0..self.kernel.tasks.len() {
             let task = TaskId(i as u32);

@@ -296,6 +296,18 @@ fn a_policy_that_names_a_sleeper() {
     );
 }
 
+/// Longer than anybody may be runnable without running.
+#[test]
+fn a_long_sleep_is_no_livelock() {
+    for cpus in ["1c", "4c"] {
+        let mut w = Workload::default();
+        w.task(script("sleeper", vec![Op::Run(1000), Op::Sleep(100_000 * MS), Op::Run(1000)]));
+        let r = run_on(machine(cpus), &preset("linux-6.18"), w, 200_000 * MS);
+        check(&r, "finished", "");
+        assert!(r.virtual_ns > 100_000 * MS);
+    }
+}
+
 #[test]
 fn a_long_computation_is_no_livelock() {
     let mut w = Workload::default();

@@ -24,9 +24,9 @@ impl fmt::Display for Rescaled {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Rescaled { file, recorded, here } = self;
         match (recorded, here) {
-            (0, 0) => write!(f, "{file}: run times as recorded: neither machine's file has cpu.speed"),
-            (0, _) => write!(f, "{file}: run times as recorded: the recorded machine's file has no cpu.speed"),
-            (_, 0) => write!(f, "{file}: run times as recorded: this machine's file has no cpu.speed"),
+            (0, 0) => write!(f, "{file}: run times as recorded: neither machine has a cpu.speed"),
+            (0, _) => write!(f, "{file}: run times as recorded: the recorded machine has no cpu.speed"),
+            (_, 0) => write!(f, "{file}: run times as recorded: this machine has no cpu.speed"),
             _ => write!(
                 f,
                 "{file}: run times x{:.2}: cpu.speed is {recorded} where it was recorded, {here} here",

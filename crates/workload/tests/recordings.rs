@@ -255,6 +255,12 @@ fn other_choices() {
     assert_eq!(user_ns(&simulated("2c", w)), 17_000);
     let e = of(|s| s.command = "mc".into()).err().expect("no such command").to_string();
     assert_eq!(e, "small: \"mc\" was not executed in it; executed were cmd");
+    let nothing_executed: Vec<&str> = SMALL.lines().filter(|l| !l.contains("sched_process_exec")).collect();
+    let e = build(&nothing_executed.join("\n"), &RecordingSpec { command: "mc".into(), ..small() })
+        .err()
+        .expect("no such task")
+        .to_string();
+    assert!(e.starts_with("small: no task in it is called \"mc\"; tasks are "), "{e}");
     let e = of(|s| s.copies = 100_000).map(|(_, r)| r.tasks);
     assert_eq!(e.expect("200,000 tasks are allowed"), 2);
 }
@@ -393,11 +399,11 @@ fn run_times_are_those_of_the_machine_that_runs() {
         assert_eq!(said, format!("{file}: run times x2.00: cpu.speed is 600 where it was recorded, 300 here"));
         let (not_known, said) = run(model, 600, 0);
         assert_eq!(not_known, as_recorded);
-        assert_eq!(said, format!("{file}: run times as recorded: this machine's file has no cpu.speed"));
+        assert_eq!(said, format!("{file}: run times as recorded: this machine has no cpu.speed"));
     }
     let (not_known, said) = run(None, 0, 300);
     assert_eq!(not_known, run(None, 600, 600).0);
-    assert_eq!(said, "small: run times as recorded: the recorded machine's file has no cpu.speed");
+    assert_eq!(said, "small: run times as recorded: the recorded machine has no cpu.speed");
 }
 
 /// Lines and digits of real recordings are removed, doubled, swapped and changed: whatever can be read can be replayed,

@@ -103,6 +103,16 @@ impl Os<Sim> {
         });
         stuck && threads > 0
     }
+
+    /// Does somebody sleep until a time that is still to come?
+    pub(crate) fn sleeps(&self, now: Time) -> bool {
+        self.tasks.borrow().iter().flatten().filter(|t| t.alive).any(|t| match t.pending {
+            Pending::Sleep(until) => until > now,
+            // A halted vCPU with a timer.
+            Pending::Vcpu(wait) => !wait.for_ever(),
+            _ => false,
+        })
+    }
 }
 
 impl<W: World> Os<W> {

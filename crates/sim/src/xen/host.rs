@@ -307,6 +307,13 @@ impl<L: XenPolicy> System for Watched<'_, L> {
             }
         })
     }
+    fn sleeps(&self, now: Time) -> bool {
+        let until = |at: Time| at != NEVER && at > now;
+        self.host.occupants.iter().any(|o| match o {
+            Occupant::Program(program) => until(program.wake_at.get()),
+            Occupant::Kernel(guest) => guest.halted.get().is_some() && until(guest.vcpu.host_timer.get()),
+        })
+    }
     fn stalled(&self, now: Time, long: Nanos) -> Option<String> {
         let waits = |u: &&contend_sched::xen::units::UnitSlot<Sim, L>| {
             let book = u.book.borrow();

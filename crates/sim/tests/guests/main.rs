@@ -71,6 +71,16 @@ fn stolen(r: &RunResult, guest: usize) -> u64 {
     r.guests[guest].vcpus.iter().map(|v| v.times.stolen).sum()
 }
 
+/// Longer than anybody may be runnable without running: a halted vCPU has a timer.
+#[test]
+fn a_guest_may_sleep_for_long() {
+    let mut w = Workload::default();
+    w.task(script("sleeper", vec![Op::Run(1000), Op::Sleep(100_000 * MS), Op::Run(1000)]));
+    let r = run("2c", KvmFeatures::default(), vec![guest("a", 1, "ticket", w)], 200_000 * MS);
+    assert_eq!(r.outcome, Outcome::Finished);
+    assert!(r.virtual_ns > 100_000 * MS);
+}
+
 #[test]
 fn a_guest_alone_runs_nearly_as_fast_as_its_host() {
     let r = run("2c", kvm(DirectedYield::V3_6), vec![guest("vm", 2, "ticket", hogs(2, 50 * MS))], 1000 * MS);

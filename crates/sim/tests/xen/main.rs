@@ -96,6 +96,20 @@ fn run(setup: XenSetup) -> RunResult {
 
 const ALL: [Scheduler; 3] = [Scheduler::RoundRobin, Scheduler::Credit, Scheduler::Credit2];
 
+/// Longer than anybody may be runnable without running, without a kernel and with one.
+#[test]
+fn domains_may_sleep_for_long() {
+    for scheduler in ALL {
+        let mut w = Workload::default();
+        w.task(script("sleeper", vec![Op::Run(1000), Op::Sleep(100_000 * MS), Op::Run(1000)]));
+        for domain in [programs(1, 2, || sleeper(MS, 100_000 * MS)), kernel(1, 1, w)] {
+            let r = run(setup("2c", scheduler, vec![domain], 150_000 * MS));
+            assert!(matches!(r.outcome, Outcome::Horizon | Outcome::Finished), "{scheduler:?}: {}", r.outcome.detail());
+            assert!(r.virtual_ns > 100_000 * MS);
+        }
+    }
+}
+
 #[test]
 fn burners_and_sleepers_get_what_there_is() {
     for scheduler in ALL {

@@ -70,8 +70,8 @@ impl Source {
 
     fn changed(&mut self, ts: u64, cpu: u32, vcpu: VcpuId, old: RunState, new: RunState, names: &mut Interner) {
         let name = names.get(vcpu.to_string().as_bytes());
-        // 0 is the idle task's.
-        let pid = 1 + (u32::from(vcpu.dom) << 16 | u32::from(vcpu.vcpu));
+        // 0 is the idle task's. A domain's number has 15 bits.
+        let pid = 1 + (u32::from(vcpu.dom & VcpuId::IDLE_DOMAIN) << 16 | u32::from(vcpu.vcpu));
         let task = TaskRef { pid, comm: name, prio: PRIO };
         let idle = TaskRef { pid: 0, comm: names.idle(cpu), prio: PRIO };
         let ready = &mut self.ready;

@@ -3,7 +3,7 @@
 use contend_sim::os::histogram;
 use contend_trace::event::{Comm, Event, Kind, TaskRef, TaskState, syscall};
 use hdrhistogram::Histogram;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::interrupts::{Interrupts, Wakes};
 use super::kernel_work::KernelWork;
@@ -108,14 +108,18 @@ pub struct Chains {
 impl Chains {
     /// Names of the commands that were executed, each once, in order.
     pub fn executed(&self) -> Vec<String> {
-        let mut names: Vec<String> = Vec::new();
-        for e in &self.execs {
-            if !names.contains(&e.name) {
-                names.push(e.name.clone());
-            }
-        }
-        names
+        each_once(self.execs.iter().map(|e| &*e.name))
     }
+
+    /// Names of the tasks, each once, in order.
+    pub fn names(&self) -> Vec<String> {
+        each_once(self.tasks.iter().map(|t| &*t.name))
+    }
+}
+
+fn each_once<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String> {
+    let mut seen = FxHashSet::default();
+    names.filter(|n| seen.insert(*n)).map(String::from).collect()
 }
 
 pub struct Builder {

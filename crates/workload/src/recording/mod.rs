@@ -191,7 +191,10 @@ impl Recorded {
             return Err(if command.is_empty() || all {
                 RecordingError::NoTasks { file }
             } else {
-                RecordingError::NoCommand { file, command, executed: chains.executed() }
+                match chains.executed() {
+                    executed if executed.is_empty() => RecordingError::NoTask { file, command, tasks: chains.names() },
+                    executed => RecordingError::NoCommand { file, command, executed },
+                }
             });
         }
         let command = chosen.root.map_or(String::new(), |(task, ..)| chains.tasks[task as usize].name.to_string());

@@ -180,10 +180,7 @@ pub enum RecordingError {
         file: String,
     },
     /// The command was not executed.
-    #[error(
-        "{file}: \"{command}\" was not executed in it; {}",
-        if executed.is_empty() { "no command was".to_string() } else { format!("executed were {}", executed.join(", ")) }
-    )]
+    #[error("{file}: \"{command}\" was not executed in it; executed were {}", some(executed))]
     NoCommand {
         /// The file.
         file: String,
@@ -191,6 +188,16 @@ pub enum RecordingError {
         command: String,
         /// Those that were.
         executed: Vec<String>,
+    },
+    /// No command was executed, and no task is called so.
+    #[error("{file}: no task in it is called \"{command}\"; tasks are {}", some(tasks))]
+    NoTask {
+        /// The file.
+        file: String,
+        /// The name asked for.
+        command: String,
+        /// Their names.
+        tasks: Vec<String>,
     },
     /// The file of the machine it was recorded on cannot be read.
     #[error("{file}: cannot be read: {}", contend_machine::reason(source))]
@@ -229,4 +236,13 @@ pub enum RecordingError {
         /// Copies.
         copies: u64,
     },
+}
+
+/// Names that an error lists at most.
+const NAMES: usize = 30;
+
+/// The first of some names.
+fn some(names: &[String]) -> String {
+    let more = if names.len() > NAMES { ", ..." } else { "" };
+    format!("{}{more}", names[..names.len().min(NAMES)].join(", "))
 }
