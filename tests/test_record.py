@@ -97,6 +97,10 @@ def test_it_is_a_scenario_with_its_machine(contend: Contend, tmp_path: Path) -> 
     assert costs.returncode == 0, costs.stderr
     machine = tomllib.loads((tmp_path / "a.rec/machine.toml").read_text())
     assert machine["name"].endswith("-default-costs")
+    speed = machine["cpu"]["speed"]
+    assert 10 < speed["lo"] <= speed["value"] <= speed["hi"]
+    assert speed["source"].startswith("measured by contend record")
+    assert "its speed alone was measured" in (tmp_path / "a.rec/machine.toml").read_text()
     assert "default costs; --probe measures them first" in done.stdout
     run = contend("run", "a.rec", "--out", "result", "--json")
     assert run.returncode == 0, run.stderr
@@ -143,14 +147,13 @@ def test_run_times_change_with_the_machines_speed(contend: Contend, tmp_path: Pa
 
     here, same = user_ns(path)
     assert same == [], "on the machine that it was recorded on"
-    half, said = user_ns(path, "--set", "machine.cpu.speed=390")
-    assert abs(half / here - 2) < 1e-3
-    assert [(r["recorded_speed"], r["speed"], r["run_times_x"]) for r in said] == [(780, 390, 2.0)]
-    assert user_ns(path, "--set", "machine.cpu.speed=390", "--set", "workload.speed=2")[0] == pytest.approx(
-        here, rel=1e-3
-    )
+    third, said = user_ns(path, "--set", "machine.cpu.speed=325")
+    assert abs(third / here - 3) < 1e-3
+    assert [(r["recorded_speed"], r["speed"], r["run_times_x"]) for r in said] == [(975, 325, 3.0)]
+    again, _ = user_ns(path, "--set", "machine.cpu.speed=325", "--set", "workload.speed=3")
+    assert again == pytest.approx(here, rel=1e-3)
     slower, said = user_ns(path, "--machine", "intel-2s-44c-88t")
-    assert slower / here == pytest.approx(780 / 400, rel=1e-3) == pytest.approx(said[0]["run_times_x"])
+    assert slower / here == pytest.approx(975 / 500, rel=1e-3) == pytest.approx(said[0]["run_times_x"])
     assert "run times x1.95" in contend("run", path, "--machine", "intel-2s-44c-88t").stdout
     unknown, said = user_ns(path, "--machine", "8c")
     assert unknown == pytest.approx(here, rel=1e-3)

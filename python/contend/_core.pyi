@@ -90,6 +90,7 @@ def machine_import(
     lstopo: str | PathLike[str] | None = None,
     slit: str | PathLike[str] | None = None,
     name: str | None = None,
+    speed: bool = False,
 ) -> str: ...
 def model(
     path: str | PathLike[str], *, command: str = "", all: bool = False, out: str | PathLike[str] | None = None

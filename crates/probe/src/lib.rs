@@ -211,7 +211,10 @@ fn probe_at(roots: &Roots, options: &Options, progress: &mut Progress<'_>) -> Re
     }
     let description = processor.description(layout.places.len());
     // The shape, and costs to fall back on.
-    let text = write::machine(&write::Head { name: &name, description: &description, hz, layout: &layout }, &[]);
+    let written = |layout: &layout::Layout, costs: &[derive::Found]| {
+        write::machine(&write::Head { made: MADE, name: &name, description: &description, hz, layout }, costs)
+    };
+    let text = written(&layout, &[]);
     let bare = Machine::parse(&text, &format!("{name}.toml"))?;
 
     let usable = |cpu: usize| allowed.contains(&cpu);
@@ -247,8 +250,7 @@ fn probe_at(roots: &Roots, options: &Options, progress: &mut Progress<'_>) -> Re
         idle_states: &raw.idle_states,
         facts: &facts,
     });
-    let head = write::Head { name: &name, description: &description, hz, layout: &layout };
-    let toml = write::machine(&head, &found.costs);
+    let toml = written(&layout, &found.costs);
     let machine = Machine::parse(&toml, &format!("{name}.toml"))?;
     let t = &machine.topology;
     let notes = layout.notes.iter().cloned().chain(found.notes).collect();
@@ -263,6 +265,11 @@ fn probe_at(roots: &Roots, options: &Options, progress: &mut Progress<'_>) -> Re
         toml,
     })
 }
+
+/// The first lines of a file of a machine that was measured.
+#[cfg(target_os = "linux")]
+const MADE: &str = "# Made by `contend probe`. A range is the 5th to 95th percentile of the repetitions; of a sum or a difference, \
+                    the\n# worst of its parts.";
 
 fn check_name(name: &str) -> Result<(), ProbeError> {
     if name.is_empty() || name.len() > 64 || name.chars().any(char::is_control) {

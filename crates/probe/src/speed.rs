@@ -8,8 +8,14 @@ use std::time::Instant;
 
 use miniz_oxide::{deflate::compress_to_vec, inflate::decompress_to_vec};
 
+use contend_machine::Cost;
+
+use crate::How;
+use crate::derive::Found;
 use crate::memory::Dice;
 use crate::pair::on;
+use crate::stats::Spread;
+use crate::sysfs::CpuSet;
 
 /// Bytes of the text.
 const BYTES: usize = 64 * 1024;
@@ -31,6 +37,27 @@ pub fn text() -> Vec<u8> {
     }
     text.truncate(BYTES);
     text
+}
+
+/// What is said to have been measured.
+pub const WHAT: &str = "packing and unpacking 64 KiB of text, rounds a second, the 95th percentile";
+/// Repetitions of a measurement of nothing else: a fifth of a second on a processor of 2022.
+const TIMES: usize = 60;
+
+/// Measured alone, on CPUs in turn; `None` if none may be used.
+pub fn measure(cpus: &CpuSet) -> Option<Found> {
+    let text = text();
+    let samples: Vec<f64> = cpus.iter().cycle().take(TIMES).filter_map(|cpu| rounds(*cpu, &text)).collect();
+    let s = undisturbed(Spread::of(&samples)?);
+    let source = format!("measured by contend record: {WHAT}; {} repetitions", s.n);
+    let cost = Cost { value: s.value.round() as u64, lo: s.lo.floor() as u64, hi: s.hi.ceil() as u64, source };
+    Some(Found { section: "cpu", field: "speed", how: How::Measured, cost })
+}
+
+/// How fast a thread is that has its core to itself: what disturbs it (another thread of its core, which a hypervisor may hide, an
+/// interrupt) makes it slower only. The 95th percentile differed by 6 % between seven measurements of one machine, the median by 19 %.
+pub fn undisturbed(s: Spread) -> Spread {
+    Spread { value: s.hi, ..s }
 }
 
 /// Rounds a second.

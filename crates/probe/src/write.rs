@@ -10,6 +10,8 @@ use crate::layout::Layout;
 /// What stands above the costs.
 #[derive(Clone, Copy)]
 pub struct Head<'a> {
+    /// How the file came about, a comment.
+    pub made: &'a str,
     pub name: &'a str,
     pub description: &'a str,
     pub hz: u32,
@@ -34,14 +36,9 @@ pub fn machine(head: &Head<'_>, costs: &[Found]) -> String {
         out.push_str(text);
         out.push('\n');
     };
-    if !costs.is_empty() {
-        line(
-            "# Made by `contend probe`. A range is the 5th to 95th percentile of the repetitions; of a sum or a difference, the\n\
-             # worst of its parts.",
-        );
-        for note in &head.layout.notes {
-            line(&format!("# Note: {}.", note.replace(|c: char| c.is_control(), " ")));
-        }
+    line(head.made);
+    for note in &head.layout.notes {
+        line(&format!("# Note: {}.", note.replace(|c: char| c.is_control(), " ")));
     }
     line(&format!("name = {}", quoted(head.name)));
     line(&format!("description = {}", quoted(head.description)));

@@ -25,7 +25,9 @@ LOOK_S = 0.1
 OTHER = b"other"
 """The name of tasks whose name is nobody's business."""
 CHUNK_PAGES = 4096
-DEFAULT_COSTS = "its machine.toml has this machine's topology and default costs; --probe measures them first, in 5 s"
+DEFAULT_COSTS = (
+    "its machine.toml has this machine's topology and speed, and default costs; --probe measures them first, in 5 s"
+)
 """Said where nothing was measured."""
 
 
@@ -258,7 +260,7 @@ def _machine(options: Options, progress: Progress) -> str:
         text: str = probing.probe(quick=True, progress=lambda share: progress("measuring the machine", share))["toml"]
         return text
     if file is None:
-        made: dict[str, str] = json.loads(_core.machine_import())
+        made: dict[str, str] = json.loads(_core.machine_import(speed=True))
         return made["toml"]
     try:
         text = file.read_text(encoding="utf-8")

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use contend_machine::{HZ_DEFAULT, HZ_MAX, HZ_MIN, Machine};
 use serde::Serialize;
 
+use crate::derive::Found;
 use crate::layout::{Layout, join_distances, layout};
 use crate::sysfs::{self, CpuSet, Raw};
 use crate::{ProbeError, Processor, Roots, check_name, sys, write};
@@ -32,6 +33,8 @@ pub struct From {
     pub slit: Option<PathBuf>,
     /// The machine's name; made from the processor's if not given.
     pub name: Option<String>,
+    /// Measure how fast this machine computes, if it is this machine: a fifth of a second.
+    pub speed: bool,
 }
 
 /// What was made.
@@ -113,11 +116,13 @@ pub fn import(from: &From) -> Result<Imported, ProbeError> {
     };
     let model: String = model.as_deref().unwrap_or("A machine").chars().filter(|c| !c.is_control()).take(80).collect();
     let release = here.as_ref().map_or(String::new(), |h| format!(", Linux {}", h.release));
+    let speed = (from.speed && here.is_some()).then(|| crate::speed::measure(&sys::allowed())).flatten();
+    let but = if speed.is_some() { ", but its speed measured" } else { "" };
     let description = format!(
-        "{model}, {cpus} CPUs{release}: topology from {source}, costs not measured but those of machines/defaults.toml."
+        "{model}, {cpus} CPUs{release}: topology from {source}, costs not measured but those of machines/defaults.toml{but}."
     );
     let hz = here.and_then(|_| sys::tick_hz()).filter(|hz| (HZ_MIN..=HZ_MAX).contains(hz)).unwrap_or(HZ_DEFAULT);
-    let toml = file(&name, &description, hz, &layout);
+    let toml = file(&name, &description, hz, &layout, speed.as_slice());
     let machine = Machine::parse(&toml, &format!("{name}.toml"))?;
     let t = &machine.topology;
     let counts = [t.nr_cpus(), t.nr_cores(), t.nr_llcs(), t.nr_nodes()];
@@ -129,15 +134,16 @@ fn shown(path: &Path) -> String {
     path.file_name().map_or_else(|| "a directory".into(), |n| n.to_string_lossy().into_owned())
 }
 
-fn file(name: &str, description: &str, hz: u32, layout: &Layout) -> String {
-    let mut text = String::from(
-        "# Made by `contend machine import`: the topology is the machine's, no cost was measured. `contend probe`, on the\n\
-         # machine itself, measures them.\n",
+fn file(name: &str, description: &str, hz: u32, layout: &Layout, measured: &[Found]) -> String {
+    let (by, what) = match measured {
+        [] => ("machine import", "no cost was measured"),
+        _ => ("record", "of the costs its speed alone was measured"),
+    };
+    let made = format!(
+        "# Made by `contend {by}`: the topology is the machine's, {what}. `contend probe`, on the\n\
+         # machine itself, measures them.",
     );
-    for note in &layout.notes {
-        text += &format!("# Note: {}.\n", note.replace(|c: char| c.is_control(), " "));
-    }
-    text + &write::machine(&write::Head { name, description, hz, layout }, &[])
+    write::machine(&write::Head { made: &made, name, description, hz, layout }, measured)
 }
 
 /// A copied tree.
