@@ -2,6 +2,14 @@
 
 use std::fmt;
 
+/// The longest run: every simulation ends before, and the engine takes longer ones for mistakes. 11 days.
+const RUN_MAX: f64 = 1e15;
+
+/// A run of so many ns where everything takes `speed` times less.
+pub(crate) fn run_ns(ns: f64, speed: f64) -> f64 {
+    (ns / speed).min(RUN_MAX)
+}
+
 /// Run times that were recorded on one machine, and the machine they are played on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rescaled {

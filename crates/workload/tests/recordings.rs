@@ -406,6 +406,23 @@ fn run_times_are_those_of_the_machine_that_runs() {
     assert_eq!(said, "small: run times as recorded: the recorded machine has no cpu.speed");
 }
 
+/// What is wrong in a model's text is said with its line, or its key.
+#[test]
+fn a_wrong_model_is_refused_where_it_is_wrong() {
+    let (exact, _) = small().model(SMALL.as_bytes().to_vec(), &|_| Ok(free())).expect("a recording");
+    let text = String::from_utf8(Model::Fitted(fitted::fit(&exact)).to_bytes()).expect("text");
+    let with = |line: &str| text.replacen("cpus = ", &format!("{line}\ncpus = "), 1);
+    let at = 1 + text.lines().position(|l| l.starts_with("cpus = ")).expect("a line");
+    for (text, said) in [
+        (with("machine_speed = -5"), format!("m.toml:{at}: invalid value: integer `-5`, expected u64")),
+        (with("machine_speed = 1000001"), "m.toml: source.machine_speed: found 1000001; should be 0 to 1000000".into()),
+        (with("bogus = 1"), format!("m.toml:{at}: unknown field `bogus`, expected one of")),
+    ] {
+        let error = Model::parse(text.as_bytes(), "m.toml").expect_err("wrong").to_string();
+        assert!(error.starts_with(&said), "{error}");
+    }
+}
+
 /// Lines and digits of real recordings are removed, doubled, swapped and changed: whatever can be read can be replayed,
 /// and no replay deadlocks.
 #[test]

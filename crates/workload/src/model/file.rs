@@ -13,10 +13,11 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::{UInt32Type, UInt64Type};
 use arrow_array::{Array, ArrayRef, RecordBatch, StringArray, UInt32Array, UInt64Array};
 use arrow_schema::{DataType, Field, Schema};
+use contend_machine::Unit;
 use serde::{Deserialize, Serialize};
 
 use super::exact::{Exact, Source, Task};
-use super::fitted::Fitted;
+use super::fitted::{Fitted, Role};
 use super::jobs::Jobs;
 use super::step::{Step, What, Why};
 
@@ -42,13 +43,13 @@ pub enum Model {
 
 /// Why a file is no model.
 #[derive(Debug, thiserror::Error)]
-#[error("{file}:{line}{key}: {what}")]
+#[error("{file}{line}{key}: {what}")]
 pub struct ModelError {
     /// The file.
     pub file: String,
     /// The line, or `0`.
     pub line: Line,
-    /// The key with a colon before it, or nothing.
+    /// A colon, a blank and the key; or nothing.
     pub key: String,
     /// What is wrong, and what would be right.
     pub what: String,
@@ -60,7 +61,7 @@ pub struct Line(pub usize);
 
 impl fmt::Display for Line {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0 > 0 { write!(f, "{}:", self.0) } else { Ok(()) }
+        if self.0 > 0 { write!(f, ":{}", self.0) } else { Ok(()) }
     }
 }
 
@@ -91,11 +92,13 @@ struct HeadTask {
 
 /// A fitted model's file.
 #[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Text {
     schema: u32,
     form: String,
-    #[serde(flatten)]
-    model: Fitted,
+    source: Source,
+    #[serde(default)]
+    role: Vec<Role>,
 }
 
 const ABOUT: &str = "\
@@ -121,7 +124,8 @@ impl Model {
         match self {
             Model::Exact(model) => columns(model),
             Model::Fitted(model) => {
-                let text = Text { schema: SCHEMA, form: "fitted".into(), model: model.clone() };
+                let Fitted { source, roles: role } = model.clone();
+                let text = Text { schema: SCHEMA, form: "fitted".into(), source, role };
                 let body = toml::to_string(&text).expect("plain values");
                 format!("{ABOUT}{body}").into_bytes()
             }
@@ -146,7 +150,7 @@ impl Model {
 }
 
 fn error(file: &str, key: &str, what: impl Into<String>) -> ModelError {
-    let key = if key.is_empty() { String::new() } else { format!(" {key}") };
+    let key = if key.is_empty() { String::new() } else { format!(": {key}") };
     ModelError { file: file.into(), line: Line(0), key, what: what.into() }
 }
 
@@ -155,19 +159,30 @@ fn fitted(bytes: &[u8], file: &str) -> Result<Fitted, ModelError> {
         let right = "neither text nor Arrow: should be a model, as `contend model RECORDING --out FILE` writes";
         return Err(error(file, "", right));
     };
-    let model: Text = toml::from_str(text).map_err(|e| ModelError {
+    let text: Text = toml::from_str(text).map_err(|e| ModelError {
         file: file.into(),
         line: Line(1 + e.span().map_or(0, |s| text[..s.start.min(text.len())].matches('\n').count())),
         key: String::new(),
         what: e.message().trim().replace('\n', "; "),
     })?;
-    if (model.schema, model.form.as_str()) != (SCHEMA, "fitted") {
-        let found = format!("found schema = {}, form = \"{}\"", model.schema, model.form);
+    if (text.schema, text.form.as_str()) != (SCHEMA, "fitted") {
+        let found = format!("found schema = {}, form = \"{}\"", text.schema, text.form);
         return Err(error(file, "schema", format!("{found}; should be schema = {SCHEMA}, form = \"fitted\"")));
     }
-    match model.model.check() {
-        None => Ok(model.model),
+    check_source(&text.source, file)?;
+    let model = Fitted { source: text.source, roles: text.role };
+    match model.check() {
+        None => Ok(model),
         Some((key, found, right)) => Err(error(file, &key, format!("found {found}; should be {right}"))),
+    }
+}
+
+fn check_source(source: &Source, file: &str) -> Result<(), ModelError> {
+    let (speed, max) = (source.machine_speed, Unit::PerS.max());
+    if speed <= max {
+        Ok(())
+    } else {
+        Err(error(file, "source.machine_speed", format!("found {speed}; should be 0 to {max}")))
     }
 }
 
@@ -253,6 +268,7 @@ fn exact(bytes: &[u8], file: &str) -> Result<Exact, ModelError> {
         let found = format!("found schema = {}, form = \"{}\"", head.schema, head.form);
         return Err(error(file, HEAD, format!("{found}; should be schema = {SCHEMA}, form = \"exact\"")));
     }
+    check_source(&head.source, file)?;
     if !(1..=TASKS_MAX).contains(&head.task.len()) {
         return Err(error(file, HEAD, format!("found {} tasks; should be 1 to {TASKS_MAX}", head.task.len())));
     }

@@ -17,6 +17,7 @@ use super::exact::Exact;
 use super::jobs::{JobPlan, Start};
 use super::pairs::{self, Held, Pairs};
 use super::step::{What, Why};
+use crate::speed::run_ns;
 
 /// How a model is scaled.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -307,7 +308,7 @@ impl Player {
     /// A run under the asked-for speed.
     fn scaled(&self, ns: u64) -> Nanos {
         let speed = self.tape.options.speed;
-        if speed == 1.0 { ns } else { (ns as f64 / speed) as Nanos }
+        if speed == 1.0 { ns } else { run_ns(ns as f64, speed) as Nanos }
     }
 
     /// Have `sleeper` tell when it begins this wait.

@@ -32,7 +32,7 @@ impl ModelSpec {
         let wrong = |key: &str, what: String| ModelError {
             file: self.file.clone(),
             line: super::file::Line(0),
-            key: format!(" {key}"),
+            key: format!(": {key}"),
             what,
         };
         let (tasks, jobs) = match &model {

@@ -14,6 +14,7 @@ use rand::RngExt;
 use super::{By, End, Fitted, Role};
 use crate::model::play::PlayOptions;
 use crate::model::step::Why;
+use crate::speed::run_ns;
 
 /// The keeper looks this often for waits to be given up, at most.
 const LOOK_NS_MIN: Nanos = 1_000_000;
@@ -275,7 +276,7 @@ impl Actor {
         let stage = Arc::clone(&self.stage);
         let (role, links) = (&stage.model.roles[self.role], &stage.links[self.role]);
         let mut events: Vec<Due> = Vec::new();
-        let run = role.run_us.at(open.deals[self.role].place(1, cx)) * 1e3 / stage.speed;
+        let run = run_ns(role.run_us.at(open.deals[self.role].place(1, cx)) * 1e3, stage.speed);
         for (entry, &who) in links.wakes.iter().enumerate() {
             let n = open.deals[self.role].wakes[entry].take(role.wakes[entry].per_turn);
             events.extend((0..n).map(|_| self.post(who as u32, 1)));
