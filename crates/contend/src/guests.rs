@@ -90,9 +90,9 @@ fn check_bare(guest: &GuestPlan, workload: &Workload) -> Result<(), ScenarioErro
             "tasks that compute, sleep, yield and exit, such as hogs or periodic: what they wait at is a kernel's";
         return Err(guest.refused(&found, right));
     }
-    if workload.tasks.iter().any(|t| t.nice != 0 || t.affinity.is_some()) {
-        let right = "without nice and pin: cpus says where vCPUs run, weight how much";
-        return Err(guest.refused("tasks with nice or pin, and kernel = false", right));
+    if workload.tasks.iter().any(|t| t.sched.is_some() || t.affinity.is_some()) {
+        let right = "without nice, sched and pin: cpus says where vCPUs run, weight how much";
+        return Err(guest.refused("tasks with nice, sched or pin, and kernel = false", right));
     }
     Ok(())
 }

@@ -7,6 +7,7 @@ use crate::task::{Body, Request, TaskCtx, TaskHandle};
 use contend_machine::Topology;
 use contend_platform::Ordering::{AcqRel, Acquire, Relaxed};
 use contend_platform::{CpuId, Nanos, Platform, TaskId};
+use contend_sched::class::Sched;
 use contend_sched::cpuset::Affinity;
 use contend_sched::features::Features;
 use contend_sched::kernel::{Kernel, SyscallEnd, Syscalls};
@@ -148,7 +149,7 @@ impl<L: Policy> Runtime<L> {
                 panic!("the system refused {} bytes for a task's stack: {e}", self.stack_bytes);
             });
         self.live.fetch_add(1, Relaxed);
-        let task = self.kernel.create(p, 0, affinity, GroupId::ROOT);
+        let task = self.kernel.create(p, Sched::default(), affinity, GroupId::ROOT);
         // SAFETY: the task was created just now.
         unsafe { self.world.fibers.put(task, fiber) };
         parker.task.store(u64::from(task.0) + 1, contend_platform::Ordering::Release);

@@ -9,7 +9,7 @@ use crate::features::{Balance, IdleSearch};
 use crate::kernel::{Held, Kernel};
 use crate::pelt::Average;
 use crate::policy::{Enqueue, Policy};
-use crate::rq::{BalanceStats, DomainLearned, NEED_RESCHED, peek_curr, peek_nr_running};
+use crate::rq::{BalanceStats, DomainLearned, NEED_RESCHED, peek_curr, peek_load, peek_nr_running, peek_taken};
 use contend_platform::Ordering::{Acquire, Relaxed};
 use contend_platform::{Account, CpuId, Ipi, Nanos, SchedEvent, SchedPlatform, TaskId, Time, Work};
 use std::sync::Arc;
@@ -462,10 +462,12 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
     fn group(&self, p: &P, index: usize, cpus: &[CpuId], size: GroupSize) -> Group {
         let GroupSize { cores, capacity } = size;
         let mut g = Group { index, cpus: cpus.len() as u64, cores, capacity, ..Group::default() };
+        let mut taken = 0;
         // The loads of a scan do not depend on one another: a CPU overlaps their misses.
         let mut see = |peek: u64, load: u64| {
             let nr = u64::from(peek_nr_running(peek));
-            g.load += load;
+            g.load += peek_load(load);
+            taken += peek_taken(load);
             g.nr_running += nr;
             g.idle_cpus += u64::from(nr == 0);
             g.overloaded |= nr > 1;
@@ -482,6 +484,8 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             let rq = self.rq(c);
             see(p.load(&rq.peek, Acquire), p.load(&rq.load, Relaxed));
         }
+        // Real-time tasks leave the others less.
+        g.capacity = (g.capacity * (CAPACITY * g.cpus - taken) / (CAPACITY * g.cpus)).max(1);
         g
     }
 
@@ -591,13 +595,14 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         for &c in group.iter().filter(|c| **c != dst) {
             let rq = self.rq(c);
             let nr = u64::from(peek_nr_running(p.load(&rq.peek, Acquire)));
-            let load = p.load(&rq.load, Relaxed);
+            let word = p.load(&rq.load, Relaxed);
+            let load = peek_load(word);
             let key = match what {
                 Amount::Load(imbalance) => {
                     if nr == 0 || (nr == 1 && load > imbalance) {
                         continue;
                     }
-                    load
+                    load * CAPACITY / (CAPACITY - peek_taken(word)).max(1)
                 }
                 Amount::Tasks(_) => nr,
             };
@@ -727,7 +732,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
     fn ask_active_balance(&self, p: &P, src: CpuId, dst: CpuId) {
         let held = self.lock(p, src);
         let asked = self.with_rq(p, &held, |rd| {
-            let free = rd.push_to.is_none() && rd.curr.is_some();
+            let free = rd.push_to.is_none() && rd.curr.is_some() && !rd.rt.runs();
             if free {
                 rd.push_to = Some(dst);
             }
@@ -756,7 +761,11 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
     /// In `schedule`, after the running task was put back: if it is to be pushed, take it off the queue. It is attached
     /// to its new CPU once the switch away from it is complete.
     pub(crate) fn take_pushed(&self, p: &P, held: &Held, task: TaskId) -> Option<(TaskId, CpuId)> {
-        let to = self.with_rq(p, held, |rd| rd.push_to.take())?;
+        let to = self.with_rq(p, held, |rd| {
+            let to = rd.push_to.take();
+            // A real-time task has run since: it is not load balancing's.
+            to.filter(|_| !rd.rt.waiting().any(|(_, t)| t == task))
+        })?;
         if !self.affinity(p, task).allows(to) || p.load(&self.rq(to).peek, Acquire) != 0 {
             return None;
         }

@@ -21,6 +21,10 @@ impl Affinity {
     pub fn allows(&self, cpu: CpuId) -> bool {
         self.0.as_ref().is_none_or(|s| s.contains(cpu.index()))
     }
+    /// Is more than one CPU allowed?
+    pub fn is_movable(&self) -> bool {
+        self.0.as_ref().is_none_or(|s| s.count_ones(..) > 1)
+    }
     /// The lowest allowed CPU of a machine with `n` CPUs.
     pub fn first(&self, n: usize) -> Option<CpuId> {
         (0..n).map(|c| CpuId(c as u16)).find(|c| self.allows(*c))

@@ -104,6 +104,18 @@ words! {
     }
 }
 
+words! {
+    /// What keeps real-time tasks from having a CPU to themselves.
+    RtThrottle {
+        /// Nothing (sched_rt_runtime_us = -1, or a kernel without).
+        None = "none",
+        /// Real-time tasks of a CPU stop when they had rt_runtime_us of a period, whoever waits (2.6.25 to 6.11).
+        Runtime = "runtime",
+        /// Fair tasks that wait for rt_runtime_us behind real-time ones have the rest of the period (6.12 to today).
+        FairServer = "fair-server",
+    }
+}
+
 switches! {
     /// All switches and tunables of one run.
     Features {
@@ -197,6 +209,18 @@ switches! {
         /// know of sessions.
         autogroup: bool = false,
 
+        // ---- real-time ----
+        /// What keeps real-time tasks (SCHED_FIFO, SCHED_RR) from having a CPU to themselves.
+        rt_throttle: RtThrottle = RtThrottle::FairServer,
+        /// sched_rt_runtime_us: real-time tasks' part of each period in us; rt_period_us and more: no limit.
+        rt_runtime_us: u64 = 950_000,
+        /// sched_rt_period_us in us.
+        rt_period_us: u64 = 1_000_000,
+        /// sched_rr_timeslice_ms: slice of a SCHED_RR task in ms, counted in ticks.
+        rr_timeslice_ms: u64 = 100,
+        /// CPUs push waiting real-time tasks to others and pull them from others.
+        rt_push_pull: bool = true,
+
         // ---- FIFO ----
         /// Time slice of the reference FIFO policy in ns (0: none).
         fifo_slice_ns: u64 = 0,
@@ -224,6 +248,10 @@ impl Features {
         }
         if self.next_buddy && !(self.wakeup_preemption && self.pick_buddy) {
             return Err(need("next_buddy", "wakeup_preemption = true and pick_buddy = true"));
+        }
+        if self.rt_period_us == 0 {
+            let expected = "should be 1 or more".into();
+            return Err(FeatureError { key: "rt_period_us".into(), value: "0".into(), expected });
         }
         let v5_2 = self.idle_search == IdleSearch::V5_2;
         for (on, key) in
@@ -286,6 +314,7 @@ impl Preset {
             ni_random: false,
             wakeup_next_hint: false,
             yield_skip: false,
+            rt_throttle: RtThrottle::Runtime,
             ..base.clone()
         };
         let v3_0 = Features { wake_path: WakePath::Ttwu30, ..v2_6_37.clone() };

@@ -4,18 +4,22 @@
 //! protocol: the run-queue lock is held over the switch, `on_cpu` of the task that left is cleared when the next one has
 //! taken over, and only then is the lock released.
 
+use crate::class::Sched;
 use crate::cpuset::Affinity;
 use crate::domains::Domains;
 use crate::features::{Balance, Features, IdleSearch};
+use crate::pelt::Average;
 use crate::policy::groups::GroupId;
 use crate::policy::{Dequeue, Enqueue, Pick, Policy, Put};
-use crate::rq::{NEED_RESCHED, POLLING, Rq, RqData, peek_curr};
+use crate::rq::{NEED_RESCHED, POLLING, Rq, RqData, load_value, peek_curr};
 use crate::rq_lock::LockFactory;
+use crate::rt::push_pull::Shared;
 use crate::task::{Entity, Task, Tasks, state};
 use crate::wake_protocol;
 use contend_machine::Topology;
 use contend_platform::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use contend_platform::{Account, CpuId, Ipi, Nanos, SchedEvent, SchedPlatform, TaskId, Time, Trap, Work};
+use std::sync::OnceLock;
 use std::sync::atomic::AtomicU64;
 
 /// avg_idle never exceeds this: twice the initial max_idle_balance_cost (mechanisms A.3).
@@ -120,6 +124,8 @@ pub struct Kernel<P: SchedPlatform, L: Policy> {
     pub(crate) overloaded: P::Word,
     /// When the nohz balancer may be kicked next. An observer's word without simulated cost.
     pub(crate) nohz_next: AtomicU64,
+    /// What CPUs know of one another's real-time tasks; nothing before there is one.
+    pub(crate) rt: OnceLock<Shared<P>>,
     /// Do averages matter in this era?
     pub(crate) pelt: bool,
     /// Tick period in ns.
@@ -157,6 +163,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             nohz_idle: (0..n.div_ceil(64)).map(|_| AtomicU64::new(0)).collect(),
             overloaded: p.word(p.line(), 0),
             nohz_next: AtomicU64::new(0),
+            rt: OnceLock::new(),
             pelt,
             features,
             topo,
@@ -240,7 +247,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
     #[inline]
     pub(crate) fn publish(&self, p: &P, held: &Held) {
         let by_weight = !self.pelt;
-        let (peek, load, floor, util) = self.with_rq(p, held, |rd| {
+        let (peek, load, floor, util, stale) = self.with_rq(p, held, |rd| {
             // Groups weigh anew without a task that came or went.
             rd.set_weight(&self.policy, rd.weight);
             let load = match self.features.balance {
@@ -248,10 +255,19 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
                 Balance::V5_2 => rd.runnable_load.get(),
                 _ => rd.load.get(),
             };
-            (rd.peek_value(), load, self.policy.floor(&rd.pol), rd.util.pack())
+            (
+                rd.peek_value(),
+                load_value(load, rd.rt.taken()),
+                self.policy.floor(&rd.pol),
+                rd.util.pack(),
+                rd.rt.stale(),
+            )
         });
         let rq = self.rq(held.0);
         p.store_many([&rq.peek, &rq.load, &rq.floor, &rq.util], [peek, load, floor as u64, util]);
+        if stale {
+            self.rt_publish(p, held);
+        }
     }
 
     // ---- enqueue and dequeue ---------------------------------------------------------------------------------
@@ -267,9 +283,9 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
                 e.load.update(now, 0);
                 e.util.update(now, 0);
             }
-            self.policy.enqueue(&mut rd.pol, task, &mut e.pol, why, now);
-            if pelt {
-                let load = self.policy.h_load(&rd.pol, &e.pol, e.load.get());
+            self.class_enqueue(rd, task, e, why, now);
+            if pelt && e.sched.rt().is_none() {
+                let load = self.load_of(rd, e);
                 if !matches!(why, Enqueue::Wakeup { moved: false }) {
                     rd.load.add(load);
                     rd.util.add(e.util.get());
@@ -279,7 +295,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             e.queued_on = Some(held.0);
             rd.nr_running += 1;
             rd.nr_queued += 1;
-            rd.set_weight(&self.policy, rd.weight + self.policy.weight(&e.pol));
+            rd.set_weight(&self.policy, rd.weight + self.weight_of(e));
             if why != Enqueue::Migrate {
                 e.waiting_since = Some(now);
                 e.woken = true;
@@ -303,18 +319,20 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         let nr_running = self.with_task(p, held, task, |rd, e| {
             if pelt {
                 rd.update_averages(now);
-                e.load.update(now, self.policy.weight(&e.pol));
+                e.load.update(now, self.weight_of(e));
                 e.util.update(now, 0);
-                let load = self.policy.h_load(&rd.pol, &e.pol, e.load.get());
-                rd.load.sub(load);
-                rd.runnable_load.sub(load);
-                rd.util.sub(e.util.get());
+                if e.sched.rt().is_none() {
+                    let load = self.load_of(rd, e);
+                    rd.load.sub(load);
+                    rd.runnable_load.sub(load);
+                    rd.util.sub(e.util.get());
+                }
             }
-            self.policy.dequeue(&mut rd.pol, task, &mut e.pol, Dequeue::Migrate, now);
+            self.class_dequeue(rd, task, e, Dequeue::Migrate, now);
             e.queued_on = None;
             rd.nr_running -= 1;
             rd.nr_queued -= 1;
-            rd.set_weight(&self.policy, rd.weight - self.policy.weight(&e.pol));
+            rd.set_weight(&self.policy, rd.weight - self.weight_of(e));
             e.stats.nr_migrations += 1;
             rd.nr_running
         });
@@ -350,7 +368,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
 
     /// The calling CPU comes up, idle.
     pub fn cpu_up(&self, p: &P) -> Outside {
-        self.idle_entered(p);
+        self.idle_entered(p, false);
         self.leave(p, None)
     }
 
@@ -472,10 +490,13 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
                 if pelt {
                     rd.update_averages(now);
                     e.util.update(now, 1024);
-                    e.load.update(now, self.policy.weight(&e.pol));
+                    e.load.update(now, self.weight_of(e));
                 }
-                self.policy.tick(&mut rd.pol, task, &mut e.pol, now)
+                self.class_tick(rd, task, e, now)
             });
+        }
+        resched |= self.with_rq(p, &held, |rd| rd.rt.throttle(&self.features, rd.nr_fair(), now));
+        if curr.is_some() {
             self.publish(p, &held);
         }
         let crowded = self.with_rq(p, &held, |rd| rd.nr_running >= 2);
@@ -504,10 +525,13 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         let rq = self.rq(cpu);
         let mut held = self.lock(p, cpu);
         p.charge(Work::ClockRead, 1);
-        let prev = self.with_rq(p, &held, |rd| {
+        let (prev, rt) = self.with_rq(p, &held, |rd| {
             rd.stats.sched_count += 1;
-            rd.curr
+            (rd.curr, rd.rt.runs())
         });
+        if rt && matches!(why, Why::Block | Why::Exit) {
+            held = self.pull_rt(p, held);
+        }
         let mut pushed = None;
         if let Some(task) = prev {
             let stays = self.put_prev(p, &held, task, why);
@@ -556,13 +580,14 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         } else if next.is_some() {
             p.switch_to(prev, next);
         }
-        self.unlock(p, held);
+        let throttled = self.with_rq(p, &held, |rd| rd.rt.nr_throttled() > 0);
+        self.unlock_pushing(p, held);
         if let Some((task, to)) = pushed {
             self.attach(p, to, &[task]);
             self.count_pushed(p, cpu, to);
         }
         if next.is_none() && prev.is_some() {
-            self.idle_entered(p);
+            self.idle_entered(p, throttled);
         }
         if why == Why::Exit
             && let Some(task) = prev
@@ -599,15 +624,15 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             if pelt {
                 rd.update_averages(now);
                 e.util.update(now, 1024);
-                e.load.update(now, self.policy.weight(&e.pol));
+                e.load.update(now, self.weight_of(e));
             }
             let ran = now - rd.curr_since;
             rd.curr_since = now;
             rd.stats.rq_cpu_time += ran;
             e.stats.sum_exec += ran;
             rd.running = None;
-            let load = self.policy.h_load(&rd.pol, &e.pol, e.load.get());
-            let delayed = self.policy.put_prev(&mut rd.pol, task, &mut e.pol, put, now);
+            let load = self.load_of(rd, e);
+            let delayed = self.class_put_prev(rd, task, e, put, now);
             match put {
                 Put::Preempted | Put::Yielded => {
                     e.waiting_since = Some(now);
@@ -619,7 +644,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
                     }
                     return (true, rd.nr_running);
                 }
-                Put::Exit if pelt => {
+                Put::Exit if pelt && e.sched.rt().is_none() => {
                     rd.load.sub(load);
                     rd.util.sub(e.util.get());
                 }
@@ -627,7 +652,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             }
             rd.runnable_load.sub(load);
             rd.nr_running -= 1;
-            rd.set_weight(&self.policy, rd.weight - self.policy.weight(&e.pol));
+            rd.set_weight(&self.policy, rd.weight - self.weight_of(e));
             if delayed {
                 e.delayed = true;
             } else {
@@ -648,9 +673,13 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         loop {
             p.charge(Work::Pick, 1);
             let now = p.now();
-            match self.with_rq(p, held, |rd| self.policy.pick_next(&mut rd.pol, now)) {
+            let picked = self.with_rq(p, held, |rd| {
+                rd.rt.throttle(&self.features, rd.nr_fair(), now);
+                rd.rt.next().map_or_else(|| self.policy.pick_next(&mut rd.pol, now), Pick::Task)
+            });
+            match picked {
                 Pick::Nothing => {
-                    let queued = self.with_rq(p, held, |rd| rd.nr_running);
+                    let queued = self.with_rq(p, held, |rd| rd.nr_fair());
                     if queued != 0 {
                         policy_error(format!(
                             "pick_next found nothing on {:?} where {queued} tasks are runnable",
@@ -696,9 +725,9 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             if pelt {
                 rd.update_averages(now);
                 e.util.update(now, 0);
-                e.load.update(now, self.policy.weight(&e.pol));
+                e.load.update(now, self.weight_of(e));
             }
-            self.policy.set_next(&mut rd.pol, task, &mut e.pol, now);
+            self.class_set_next(rd, task, e, now);
             rd.curr = Some(task);
             rd.running = Some(task);
             rd.curr_since = now;
@@ -751,8 +780,9 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
     }
 
     /// This CPU has become idle.
-    fn idle_entered(&self, p: &P) {
-        p.stop_tick(true);
+    fn idle_entered(&self, p: &P, throttled: bool) {
+        // Throttled tasks wait for a tick.
+        p.stop_tick(!throttled);
         self.nohz_mark(p.cpu(), true);
         self.update_idle_core(p);
     }
@@ -770,8 +800,11 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
     // ---- tasks -----------------------------------------------------------------------------------------------
 
     /// Create a task; it does not run before [`Kernel::wake_up_new`].
-    pub fn create(&self, p: &P, nice: i8, affinity: Affinity, group: GroupId) -> TaskId {
-        self.tasks.create(p, &self.policy, nice, affinity, group)
+    pub fn create(&self, p: &P, sched: Sched, affinity: Affinity, group: GroupId) -> TaskId {
+        if sched.rt().is_some() {
+            self.rt_shared(p);
+        }
+        self.tasks.create(p, &self.policy, sched, affinity, group)
     }
 
     /// Start a new task: place it (fork balancing), put it on a run queue.
@@ -789,7 +822,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         p.trace(SchedEvent::Wakeup { task, target: cpu, new: true });
         self.check_preempt(p, &held, task);
         self.publish(p, &held);
-        self.unlock(p, held);
+        self.unlock_pushing(p, held);
         self.pi_unlock(p, task);
         p.enter(before);
     }
@@ -809,35 +842,56 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         p.store(&self.task(task).state, state::DEAD, Release);
     }
 
-    /// Change the current task's nice value.
-    pub fn set_nice(&self, p: &P, task: TaskId, nice: i8) {
-        self.change(p, task, |t| self.policy.set_nice(t, nice));
+    /// Change the current task's class and priority.
+    pub fn set_scheduler(&self, p: &P, task: TaskId, sched: Sched) {
+        if sched.rt().is_some() {
+            self.rt_shared(p);
+        }
+        self.change(p, task, |e| {
+            e.sched = sched;
+            (e.rr_ticks, e.slice_over) = (0, false);
+            sched.apply(&self.policy, &mut e.pol);
+        });
     }
 
     /// Move the current task to another group.
     pub fn set_group(&self, p: &P, task: TaskId, group: GroupId) {
-        self.change(p, task, |t| self.policy.join(t, group));
+        self.change(p, task, |e| self.policy.join(&mut e.pol, group));
     }
 
-    /// Change what the current task is to the policy: out of its hands and back, so that its sums stay true.
-    fn change(&self, p: &P, task: TaskId, change: impl FnOnce(&mut L::Task)) {
+    /// Change what the current task is to its class: out of its hands and back, so that its sums stay true.
+    fn change(&self, p: &P, task: TaskId, change: impl FnOnce(&mut Entity<L>)) {
         let held = self.lock_task(p, task);
         let now = p.now();
         let pelt = self.pelt;
-        self.with_task(p, &held, task, |rd, e| {
+        let outranked = self.with_task(p, &held, task, |rd, e| {
             if pelt {
                 rd.update_averages(now);
             }
-            self.policy.put_prev(&mut rd.pol, task, &mut e.pol, Put::Preempted, now);
-            self.policy.dequeue(&mut rd.pol, task, &mut e.pol, Dequeue::Migrate, now);
-            let others = rd.weight - self.policy.weight(&e.pol);
-            change(&mut e.pol);
-            self.policy.enqueue(&mut rd.pol, task, &mut e.pol, Enqueue::Migrate, now);
-            self.policy.set_next(&mut rd.pol, task, &mut e.pol, now);
-            rd.set_weight(&self.policy, others + self.policy.weight(&e.pol));
+            self.class_put_prev(rd, task, e, Put::Preempted, now);
+            self.class_dequeue(rd, task, e, Dequeue::Migrate, now);
+            let others = rd.weight - self.weight_of(e);
+            let was_fair = e.sched.rt().is_none();
+            let load = self.load_of(rd, e);
+            change(e);
+            let is_fair = e.sched.rt().is_none();
+            self.class_enqueue(rd, task, e, Enqueue::Migrate, now);
+            if pelt && was_fair != is_fair {
+                let (averages, load): (fn(&mut Average, u64), _) =
+                    if is_fair { (Average::add, self.load_of(rd, e)) } else { (Average::sub, load) };
+                averages(&mut rd.load, load);
+                averages(&mut rd.runnable_load, load);
+                averages(&mut rd.util, e.util.get());
+            }
+            self.class_set_next(rd, task, e, now);
+            rd.set_weight(&self.policy, others + self.weight_of(e));
+            rd.rt.waits_at(e.sched.rt().map_or(1, |prio| prio + 1))
         });
         self.publish(p, &held);
         self.unlock(p, held);
+        if outranked {
+            self.resched(p, p.cpu());
+        }
     }
 
     /// Change where the current task may run. Returns true if it must leave its CPU: the caller then returns

@@ -4,6 +4,7 @@
 //! [`policy::Policy`]. It names neither: the simulator, OS threads and the model checkers run the same code.
 
 mod balance;
+pub mod class;
 pub mod cpuset;
 pub mod domains;
 pub mod features;
@@ -13,6 +14,7 @@ pub mod pelt;
 pub mod policy;
 pub mod rq;
 pub mod rq_lock;
+pub mod rt;
 mod select;
 pub mod switches;
 pub mod task;

@@ -3,6 +3,7 @@
 use crate::pelt::Average;
 use crate::policy::Policy;
 use crate::rq_lock::{KernelLock, LockFactory};
+use crate::rt::queue::RtRq;
 use crate::wake_list::{CallList, RowandList};
 use contend_platform::{Account, CpuId, Nanos, Platform, TaskId, Time};
 use std::sync::Mutex;
@@ -19,7 +20,8 @@ pub struct Rq<P: Platform, L: Policy> {
     pub lock: KernelLock<P>,
     /// `curr + 1` (0: idle) in the upper half, `nr_running` in the lower; on the line idle searches read.
     pub peek: P::Word,
-    /// Load as the era measures it (weight sum, or load_avg); same line.
+    /// Load as the era measures it (weight sum, or load_avg), with what real-time tasks take of the CPU ([`peek_load`],
+    /// [`peek_taken`]); same line.
     pub load: P::Word,
     /// The policy's published floor (CFS: min_vruntime), as i64 bits; same line.
     pub floor: P::Word,
@@ -57,15 +59,17 @@ pub struct Rq<P: Platform, L: Policy> {
 pub struct RqData<L: Policy> {
     /// The policy's partition.
     pub pol: L::Rq,
-    /// Runnable tasks, the running one included, delayed ones not.
+    /// Real-time tasks, above it.
+    pub rt: RtRq,
+    /// Runnable tasks of all classes, the running one included, delayed ones not.
     pub nr_running: u32,
-    /// All tasks the policy holds or runs.
+    /// All tasks that are held or run here.
     pub nr_queued: u32,
     /// The running task, until the switch away from it.
     pub curr: Option<TaskId>,
-    /// `curr` while the policy holds it as running: between `set_next` and `put_prev`.
+    /// `curr` while its class holds it as running: between `set_next` and `put_prev`.
     pub running: Option<TaskId>,
-    /// Sum of weights of runnable tasks.
+    /// Sum of weights of runnable fair tasks.
     pub weight: u64,
     /// What of it competes here ([`Policy::queue_weight`]).
     pub competing: u64,
@@ -161,9 +165,13 @@ pub struct RqStats {
 }
 
 impl<L: Policy> RqData<L> {
+    /// Runnable tasks of the policy.
+    pub fn nr_fair(&self) -> u32 {
+        self.nr_running - self.rt.nr_queued() - u32::from(self.rt.runs())
+    }
     /// The value of [`Rq::peek`].
     pub fn peek_value(&self) -> u64 {
-        (self.curr.map_or(0, |t| u64::from(t.0) + 1) << 32) | u64::from(self.nr_running)
+        (self.curr.map_or(0, |t| u64::from(t.0) + 1) << 32) | u64::from(self.nr_running - self.rt.nr_throttled())
     }
     /// The weight of runnable tasks is `weight` from now on.
     pub fn set_weight(&mut self, policy: &L, weight: u64) {
@@ -178,7 +186,7 @@ impl<L: Policy> RqData<L> {
         }
         self.load.update(now, self.competing);
         self.runnable_load.update(now, self.competing);
-        self.util.update(now, if self.curr.is_some() { 1024 } else { 0 });
+        self.util.update(now, if self.curr.is_some() && !self.rt.runs() { 1024 } else { 0 });
     }
 }
 
@@ -186,6 +194,27 @@ impl<L: Policy> RqData<L> {
 #[inline]
 pub fn peek_nr_running(peek: u64) -> u32 {
     peek as u32
+}
+
+/// Bits of the load in [`Rq::load`].
+const LOAD_BITS: u32 = 52;
+
+/// The value of [`Rq::load`]: a load, and the part of the CPU (0 to 1024) that real-time tasks take.
+#[inline]
+pub(crate) fn load_value(load: u64, taken: u64) -> u64 {
+    taken << LOAD_BITS | load.min((1 << LOAD_BITS) - 1)
+}
+
+/// The load from a peeked word.
+#[inline]
+pub fn peek_load(word: u64) -> u64 {
+    word & ((1 << LOAD_BITS) - 1)
+}
+
+/// What real-time tasks take of the CPU, 0 to 1024, from a peeked word.
+#[inline]
+pub fn peek_taken(word: u64) -> u64 {
+    word >> LOAD_BITS
 }
 
 /// The running task from a peeked word.
@@ -227,6 +256,7 @@ impl<P: Platform, L: Policy> Rq<P, L> {
                 data,
                 RqData {
                     pol: policy.new_rq(),
+                    rt: RtRq::default(),
                     nr_running: 0,
                     nr_queued: 0,
                     curr: None,

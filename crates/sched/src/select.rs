@@ -6,7 +6,7 @@ use crate::domains::Level;
 use crate::features::{IdleSearch, WakeAffine, WakePath};
 use crate::kernel::Kernel;
 use crate::policy::Policy;
-use crate::rq::{peek_curr, peek_nr_running};
+use crate::rq::{peek_curr, peek_load, peek_nr_running};
 use crate::wakeup::flags;
 use contend_platform::Ordering::{Acquire, Relaxed};
 use contend_platform::{Account, CpuId, SchedPlatform, TaskId, Work};
@@ -43,6 +43,11 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         p.charge(Work::SelectCpu, 1);
         let affinity = self.affinity(p, task);
         let this = p.cpu();
+        if let Some(prio) = self.rt_prio(p, task) {
+            let cpu = self.select_rt(p, prio, prev, &affinity);
+            p.enter(before);
+            return cpu;
+        }
         let sync = flags & flags::SYNC != 0;
         self.record_wakee(p, task);
         let target = self.wake_target(p, task, this, prev, sync, &affinity);
@@ -100,14 +105,14 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
 
     /// wake_affine_weight (5.2 on): by load averages, with the wakee's load moved over.
     fn affine_by_average(&self, p: &P, task: TaskId, this: CpuId, prev: CpuId, sync: bool) -> bool {
-        let mut this_load = p.load(&self.rq(this).load, Relaxed) as i64;
+        let mut this_load = peek_load(p.load(&self.rq(this).load, Relaxed)) as i64;
         // SAFETY: the wakee is WAKING: its entity is the waker's.
         let h = unsafe { p.read(&self.task(task).ent, |e| e.load.get()) } as i64;
         if sync {
             this_load -= self.waker_load(p, this, this_load as u64) as i64;
         }
         let this_eff = (this_load + h) * 100;
-        let prev_load = p.load(&self.rq(prev).load, Relaxed) as i64;
+        let prev_load = peek_load(p.load(&self.rq(prev).load, Relaxed)) as i64;
         let mut prev_eff = (prev_load - h) * self.affine_pct(this, prev) as i64;
         prev_eff += i64::from(sync);
         this_eff < prev_eff
@@ -117,8 +122,8 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
     fn affine_by_load(&self, p: &P, task: TaskId, this: CpuId, prev: CpuId, sync: bool) -> bool {
         // SAFETY: the wakee is WAKING: its entity is the waker's.
         let weight = unsafe { p.read(&self.task(task).ent, |e| self.policy.weight(&e.pol)) };
-        let mut this_load = p.load(&self.rq(this).load, Relaxed);
-        let prev_load = p.load(&self.rq(prev).load, Relaxed);
+        let mut this_load = peek_load(p.load(&self.rq(this).load, Relaxed));
+        let prev_load = peek_load(p.load(&self.rq(prev).load, Relaxed));
         // Average load of a task here: also what a synchronous waker takes with it.
         let per_task = self.waker_load(p, this, this_load);
         if sync {
@@ -178,6 +183,11 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         } else {
             affinity.first(self.rqs.len()).expect("set_affinity refuses an empty set")
         };
+        if let Some(prio) = self.rt_prio(p, task) {
+            cpu = self.select_rt(p, prio, cpu, &affinity);
+            p.enter(before);
+            return cpu;
+        }
         if self.features.idle_search == IdleSearch::None {
             p.enter(before);
             return cpu;

@@ -1,5 +1,6 @@
 //! Tasks: the words others race on, and the data that locks guard.
 
+use crate::class::Sched;
 use crate::cpuset::Affinity;
 use crate::pelt::Average;
 use crate::policy::Policy;
@@ -83,6 +84,12 @@ pub struct WakeStats {
 pub struct Entity<L: Policy> {
     /// The policy's part.
     pub pol: L::Task,
+    /// Its class and priority.
+    pub sched: Sched,
+    /// `SCHED_RR`: ticks that found it running in this slice.
+    pub rr_ticks: u16,
+    /// `SCHED_RR`: its slice is over, and it makes room for others of its priority.
+    pub slice_over: bool,
     /// The run queue it is on (queued or running there).
     pub queued_on: Option<CpuId>,
     /// It sleeps but stays queued.
@@ -129,9 +136,16 @@ impl<P: Platform, L: Policy> Task<P, L> {
 }
 
 impl<L: Policy> Entity<L> {
-    fn new(pol: L::Task) -> Self {
+    fn new(policy: &L, sched: Sched) -> Self {
+        let mut pol = policy.new_task(sched.nice());
+        if sched == Sched::Idle {
+            sched.apply(policy, &mut pol);
+        }
         Entity {
             pol,
+            sched,
+            rr_ticks: 0,
+            slice_over: false,
             queued_on: None,
             delayed: false,
             load: Average::default(),
@@ -182,7 +196,7 @@ impl<P: Platform, L: Policy> Tasks<P, L> {
     }
 
     /// A slot for a new task of this group, in state NEW.
-    pub fn create(&self, p: &P, policy: &L, nice: i8, affinity: Affinity, group: GroupId) -> TaskId {
+    pub fn create(&self, p: &P, policy: &L, sched: Sched, affinity: Affinity, group: GroupId) -> TaskId {
         let id = {
             let mut slots = self.slots.lock().expect("no panic while held");
             slots.free.pop().unwrap_or_else(|| {
@@ -208,7 +222,7 @@ impl<P: Platform, L: Policy> Tasks<P, L> {
                         wake_flags: word(),
                         affinity: p.cell(data, Affinity::ALL),
                         info: p.cell(data, TaskInfo::default()),
-                        ent: p.cell(data, Entity::new(policy.new_task(0))),
+                        ent: p.cell(data, Entity::new(policy, Sched::default())),
                     }
                 })
                 .collect();
@@ -219,7 +233,7 @@ impl<P: Platform, L: Policy> Tasks<P, L> {
         unsafe {
             p.write2(&t.info, &t.ent, |info, ent| {
                 *info = TaskInfo::default();
-                *ent = Entity::new(policy.new_task(nice));
+                *ent = Entity::new(policy, sched);
                 policy.join(&mut ent.pol, group);
             });
             p.write(&t.affinity, |a| *a = affinity);

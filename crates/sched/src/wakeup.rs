@@ -103,7 +103,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         } else {
             let held = self.lock(p, cpu);
             self.ttwu_activate(p, &held, task, moved != 0);
-            self.unlock(p, held);
+            self.unlock_pushing(p, held);
         }
         self.pi_unlock(p, task);
         true
@@ -213,7 +213,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             }
         });
         if let Some(held) = held {
-            self.unlock(p, held);
+            self.unlock_pushing(p, held);
         }
         p.enter(before);
     }
@@ -266,9 +266,11 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
                 if p.load(&self.rq(cpu).resched, Relaxed) & NEED_RESCHED != 0 {
                     return;
                 }
-                let woken = self.with_task(p, held, task, |_, e| e.pol.clone());
+                let (woken, sched) = self.with_task(p, held, task, |_, e| (e.pol.clone(), e.sched));
                 self.with_task(p, held, curr, |rd, e| {
-                    self.policy.wakeup_preempt(&mut rd.pol, (curr, &mut e.pol), (task, &woken), now)
+                    Self::class_preempts(rd, sched, e.sched).unwrap_or_else(|| {
+                        self.policy.wakeup_preempt(&mut rd.pol, (curr, &mut e.pol), (task, &woken), now)
+                    })
                 })
             }
         };
@@ -285,7 +287,9 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         // SAFETY: the task is WAKING and off every queue: only its waker touches the entity.
         unsafe {
             p.write(&self.task(task).ent, |e| {
-                self.policy.detach_sleeping(&mut e.pol, floor);
+                if e.sched.rt().is_none() {
+                    self.policy.detach_sleeping(&mut e.pol, floor);
+                }
                 e.stats.nr_migrations += 1;
                 if pelt {
                     // Its share of the old queue's averages decays there by itself; it brings its own to the new one.
@@ -359,7 +363,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         }
         self.count_wakeup(p, task, prev, held.0, flags);
         self.ttwu_activate(p, &held, task, moved);
-        self.unlock(p, held);
+        self.unlock_pushing(p, held);
         true
     }
 

@@ -129,7 +129,9 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
                 return Yielded::Running;
             }
             let yielded = self.with_task(p, &theirs, target, |rd, e| {
-                if e.queued_on != Some(cpu) || e.delayed {
+                if e.sched.rt().is_some() || rd.rt.runs() && cpu == p.cpu() {
+                    Yielded::Refused
+                } else if e.queued_on != Some(cpu) || e.delayed {
                     Yielded::NotQueued
                 } else if self.policy.yield_to(&mut rd.pol, target, &e.pol) {
                     Yielded::Yes

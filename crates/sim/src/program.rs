@@ -7,6 +7,7 @@
 
 use crate::thread::Threads;
 use contend_platform::{CpuId, Nanos, TaskId, Time};
+pub use contend_sched::class::Sched;
 pub use contend_sched::policy::groups::{GROUPS_MAX, Group, GroupId, Groups};
 use fixedbitset::FixedBitSet;
 use rand_pcg::Pcg64Mcg;
@@ -171,8 +172,8 @@ pub enum Op {
     Spawn(Box<TaskSpec>),
     /// Restrict the caller to these CPUs (`None`: all).
     SetAffinity(Option<FixedBitSet>),
-    /// Change the caller's nice value (-20 to 19).
-    SetNice(i8),
+    /// Change the caller's class and priority.
+    SetScheduler(Sched),
     /// Move the caller to another group (`cgroup.procs`).
     SetGroup(GroupId),
     /// End the task.
@@ -217,8 +218,8 @@ pub struct TaskSpec {
     pub name: String,
     /// Its code.
     pub program: Box<dyn Program>,
-    /// Nice value, -20 to 19.
-    pub nice: i8,
+    /// Class and priority (`None`: its parent's; of those that exist at the start, an ordinary task's).
+    pub sched: Option<Sched>,
     /// Its group (`None`: its parent's; of those that exist at the start, the root).
     pub group: Option<GroupId>,
     /// Allowed CPUs (`None`: all).
@@ -228,12 +229,12 @@ pub struct TaskSpec {
 }
 
 impl TaskSpec {
-    /// A task with nice 0 and no restrictions.
+    /// An ordinary task with nice 0 and no restrictions.
     pub fn new(name: impl Into<String>, program: impl Program + 'static) -> Self {
         TaskSpec {
             name: name.into(),
             program: Box::new(program),
-            nice: 0,
+            sched: None,
             group: None,
             affinity: None,
             background: false,

@@ -13,6 +13,7 @@ use crate::program::{GroupId, Op};
 use crate::world::{SimCell, SimWord};
 use contend_platform::slices::{Clocks, Relinquish, Slice};
 use contend_platform::{Account, CpuId, Line, LockEvent, NEVER, Nanos, Ordering, Parting, Platform, Time, Trap, Work};
+use contend_sched::class::Sched;
 use corosensei::Yielder;
 use fixedbitset::FixedBitSet;
 use std::cell::{Cell, RefCell};
@@ -39,8 +40,8 @@ pub struct ThreadSpec {
     pub body: Body,
     /// What [`Platform::cpu`] says: the thread's slot in queues of per-thread nodes.
     pub number: u16,
-    /// Nice value, -20 to 19.
-    pub nice: i8,
+    /// Class and priority.
+    pub sched: Sched,
     /// Allowed CPUs (`None`: all).
     pub affinity: Option<FixedBitSet>,
     /// The thread does not keep the run alive.
@@ -54,13 +55,13 @@ pub struct ThreadSpec {
 }
 
 impl ThreadSpec {
-    /// A thread with nice 0 and no restrictions, whose waits just spin.
+    /// An ordinary thread with no restrictions, whose waits just spin.
     pub fn new(name: impl Into<String>, number: u16, body: impl FnOnce(&Thread) + 'static) -> Self {
         ThreadSpec {
             name: name.into(),
             body: Box::new(body),
             number,
-            nice: 0,
+            sched: Sched::default(),
             affinity: None,
             background: false,
             working_set_kib: 0,
@@ -71,13 +72,13 @@ impl ThreadSpec {
 
     /// Give it its stack.
     pub(crate) fn make(self, engine: &Rc<Engine>) -> std::io::Result<Ready> {
-        let ThreadSpec { name, body, number, nice, affinity, background, working_set_kib, stack_bytes, yield_after } =
+        let ThreadSpec { name, body, number, sched, affinity, background, working_set_kib, stack_bytes, yield_after } =
             self;
         let mut thread = Thread::outside(Rc::clone(engine), CpuId(number));
         thread.yield_after = yield_after;
         let code = Code::new(stack_bytes, thread, body)?;
         let group = GroupId::ROOT;
-        Ok(Ready { name, code, nice, group, affinity, background, working_set_kib, vcpu: None })
+        Ok(Ready { name, code, sched, group, affinity, background, working_set_kib, vcpu: None })
     }
 }
 
@@ -85,7 +86,7 @@ impl ThreadSpec {
 pub struct Ready {
     pub(crate) name: String,
     pub(crate) code: Code,
-    pub(crate) nice: i8,
+    pub(crate) sched: Sched,
     pub(crate) group: GroupId,
     pub(crate) affinity: Option<FixedBitSet>,
     pub(crate) background: bool,

@@ -8,6 +8,7 @@ use crate::kvm::Exit;
 use crate::os::Os;
 use crate::world::Sim;
 use contend_platform::{CpuId, SchedEvent, TaskId, Time};
+use contend_sched::class::Sched;
 use contend_sched::yield_to::Yielded;
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet};
@@ -136,13 +137,13 @@ pub struct Who<'a> {
     /// Name.
     pub name: &'a str,
     /// Nice value.
-    pub nice: i8,
+    pub sched: Sched,
 }
 
 /// Calls back with what tasks are called: a kernel, whatever its policy.
 pub(crate) trait Names {
     /// Name of a task: as [`Os::identify`].
-    fn identify(&self, task: TaskId, f: &mut dyn FnMut(u64, &str, i8));
+    fn identify(&self, task: TaskId, f: &mut dyn FnMut(u64, &str, Sched));
     /// Names of its spinlocks, by their numbers.
     fn locks(&self) -> Vec<(u32, String)>;
 }
@@ -205,11 +206,11 @@ impl GuestNamer {
         let by = self.curr.borrow().get(&vcpu).copied();
         let mut with_by = |by: Option<Who<'_>>| match task {
             None => f(by, None),
-            Some(task) => guest.identify(task, &mut |id, name, nice| f(by, Some(Who { id, name, nice }))),
+            Some(task) => guest.identify(task, &mut |id, name, sched| f(by, Some(Who { id, name, sched }))),
         };
         match by {
             None => with_by(None),
-            Some(by) => guest.identify(by, &mut |id, name, nice| with_by(Some(Who { id, name, nice }))),
+            Some(by) => guest.identify(by, &mut |id, name, sched| with_by(Some(Who { id, name, sched }))),
         }
     }
 }
@@ -296,8 +297,8 @@ impl Namer {
         let Some(task) = task else { return f(None) };
         let mut f = Some(f);
         let mut out = None;
-        os.identify(task, |id, name, nice| {
-            out = f.take().map(|f| f(Some(Who { id, name, nice })));
+        os.identify(task, |id, name, sched| {
+            out = f.take().map(|f| f(Some(Who { id, name, sched })));
         });
         out.expect("identify calls back once")
     }

@@ -6,6 +6,7 @@
 
 use contend_machine::Machine;
 use contend_platform::{Account, CpuId, Time};
+use contend_sched::class::Sched;
 use contend_sched::features::Preset;
 use contend_sim::guest::Guests;
 use contend_sim::host::{EventSink, Limits, Outcome, RunResult, Setup, Who, simulate};
@@ -90,6 +91,8 @@ struct Anything {
     pinned: bool,
     /// It moves among so many groups and the root.
     groups: u16,
+    /// It is of all classes in turn.
+    classes: bool,
 }
 
 impl Program for Anything {
@@ -122,7 +125,14 @@ impl Program for Anything {
             6 | 7 if self.reader => Op::Read(pipe, 100),
             6 | 7 => Op::Write(pipe, 100),
             8 => Op::SemPost(self.sem, 1),
-            9 => Op::SetNice(cx.rng.random_range(-5..6)),
+            9 if self.classes => Op::SetScheduler(match cx.rng.random_range(0..8) {
+                0 => Sched::Fifo(cx.rng.random_range(1..100)),
+                1 => Sched::RoundRobin(50),
+                2 => Sched::Idle,
+                3 => Sched::Batch(5),
+                _ => Sched::default(),
+            }),
+            9 => Op::SetScheduler(Sched::Normal(cx.rng.random_range(-5..6))),
             10 if !self.pinned => {
                 let mut set = FixedBitSet::with_capacity(self.cpus);
                 set.set_range(.., true);
@@ -161,7 +171,7 @@ fn tree() -> Groups {
 }
 
 fn workload(cpus: usize, tasks: usize, seed: u64, how: How, rules: &Rc<RefCell<Rules>>) -> Workload {
-    let How { barging, grouped } = how;
+    let How { barging, grouped, classes } = how;
     let mut w = Workload { groups: if grouped { tree() } else { Groups::default() }, ..Workload::default() };
     let pipes: Vec<_> = (0..4).map(|i| w.object(format!("pipe{i}"), ObjectKind::Pipe { capacity: 4096 })).collect();
     let sem = w.object("sem", ObjectKind::Semaphore { initial: 0 });
@@ -181,8 +191,10 @@ fn workload(cpus: usize, tasks: usize, seed: u64, how: How, rules: &Rc<RefCell<R
                 cpus,
                 pinned,
                 groups: w.groups.len() as u16,
+                classes,
             },
         );
+        spec.sched = (classes && i % 4 == 0).then_some(Sched::Fifo(1 + (i * 7 % 99) as u8));
         if grouped {
             spec.group = Some(GroupId((i % 6) as u16));
         }
@@ -208,6 +220,7 @@ fn workload(cpus: usize, tasks: usize, seed: u64, how: How, rules: &Rc<RefCell<R
 struct How {
     barging: bool,
     grouped: bool,
+    classes: bool,
 }
 
 fn run(preset: &Preset, machine: &str, tasks: usize, seed: u64, how: How) -> (RunResult, Rules) {
@@ -237,7 +250,8 @@ fn conforms(name: &str) {
     // FIFO has no groups.
     let kinds = [(false, false), (true, false), (false, true), (true, true)];
     let kinds = kinds.into_iter().filter(|(barging, grouped)| name != "fifo" || !(*barging || *grouped));
-    let kinds = kinds.map(|(barging, grouped)| How { barging, grouped });
+    let kinds = kinds.map(|(barging, grouped)| How { barging, grouped, classes: barging == grouped });
+    let kinds = std::iter::once(How { barging: false, grouped: false, classes: false }).chain(kinds);
     for ((machine, tasks, seed), how) in kinds.flat_map(|how| shapes.map(|s| (s, how))) {
         let (result, rules) = run(&preset, machine, tasks, seed, how);
         let place = format!("{name} on {machine}, seed {seed}, {how:?}");

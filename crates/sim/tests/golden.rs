@@ -4,7 +4,7 @@ mod common;
 
 use common::{MS, cpus, hog, machine, preset, script, traced};
 use contend_sim::host::RunResult;
-use contend_sim::program::{ObjectKind, Op, TaskSpec, Workload};
+use contend_sim::program::{ObjectKind, Op, Sched, TaskSpec, Workload};
 
 /// Two hogs, a sleeper and a pair that passes a token, on two CPUs.
 fn small() -> Workload {
@@ -12,7 +12,7 @@ fn small() -> Workload {
     let ping = w.object("ping", ObjectKind::Pipe { capacity: 4096 });
     let pong = w.object("pong", ObjectKind::Pipe { capacity: 4096 });
     w.task(hog("hog", 9 * MS));
-    w.task(TaskSpec { nice: 5, ..hog("nice", 9 * MS) });
+    w.task(TaskSpec { sched: Some(Sched::Normal(5)), ..hog("nice", 9 * MS) });
     w.task(script("nap", vec![Op::Run(MS), Op::Sleep(5 * MS), Op::Run(MS)]));
     let a = vec![Op::Write(ping, 1), Op::Read(pong, 1), Op::Run(MS / 2), Op::Write(ping, 1)];
     let b = vec![Op::Read(ping, 1), Op::Run(MS / 2), Op::Write(pong, 1), Op::Read(ping, 1)];

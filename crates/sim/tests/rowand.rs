@@ -14,6 +14,7 @@ mod common;
 use common::{Does, MS, cpus, machine, preset, run_on, script, traced};
 use contend_platform::Ordering::{Acquire, Release};
 use contend_platform::{Account, CpuId, Platform, TaskId, Work};
+use contend_sched::class::Sched;
 use contend_sched::cpuset::Affinity;
 use contend_sched::kernel::{CorruptList, Kernel, SyscallEnd, Syscalls};
 use contend_sched::policy::cfs::Cfs;
@@ -152,7 +153,7 @@ fn a_double_push_corrupts_the_list_and_is_the_outcome() {
                 }
                 let mut only1 = fixedbitset::FixedBitSet::with_capacity(2);
                 only1.insert(1);
-                let task = kernel.create(&p, 0, Affinity::only(only1), GroupId::ROOT);
+                let task = kernel.create(&p, Sched::default(), Affinity::only(only1), GroupId::ROOT);
                 p.engine().create_task(task, 0);
                 p.engine().set_work(task, 1000, Account::User);
                 world.task.set(Some(task));

@@ -6,6 +6,7 @@ mod common;
 use common::{MS, Stage, cpus, machine, preset, stage};
 use contend_platform::Ordering::{Acquire, Relaxed, Release};
 use contend_platform::{Account, CpuId, Platform, SchedEvent, TaskId, Time};
+use contend_sched::class::Sched;
 use contend_sched::cpuset::Affinity;
 use contend_sched::features::{Balance, Features};
 use contend_sched::kernel::{Kernel, SyscallEnd, Syscalls};
@@ -44,7 +45,7 @@ fn equals() -> Features {
 
 /// A runnable task on the run queue of `cpu`.
 fn queued(s: &Stage, cpu: usize) -> TaskId {
-    let t = s.kernel.create(&s.p, 0, Affinity::only(cpus(&[cpu])), GroupId::ROOT);
+    let t = s.kernel.create(&s.p, Sched::default(), Affinity::only(cpus(&[cpu])), GroupId::ROOT);
     s.kernel.wake_up_new(&s.p, t);
     t
 }
@@ -357,7 +358,7 @@ fn live<L: Policy>(
 /// A task pinned to `cpu` (`None`: anywhere) that computes for `ns` and then makes a system call.
 fn begin<L: Policy>(kernel: &Kernel<Sim, L>, p: &Sim, cpu: Option<usize>, ns: u64) -> TaskId {
     let affinity = cpu.map_or(Affinity::ALL, |c| Affinity::only(cpus(&[c])));
-    let task = kernel.create(p, 0, affinity, GroupId::ROOT);
+    let task = kernel.create(p, Sched::default(), affinity, GroupId::ROOT);
     p.engine().create_task(task, 0);
     p.engine().set_work(task, ns, Account::User);
     kernel.wake_up_new(p, task);

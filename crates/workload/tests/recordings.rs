@@ -93,7 +93,10 @@ fn a_small_recording_step_by_step() {
     let s = simulated("2c", w);
     assert_eq!(s.outcome, Outcome::Finished);
     assert_eq!(user_ns(&s), 34_000);
-    assert_eq!(s.tasks.iter().map(|t| (t.name.as_str(), t.nice)).collect::<Vec<_>>(), [("cmd-10", 0), ("cmd-11", 5)]);
+    assert_eq!(
+        s.tasks.iter().map(|t| (t.name.as_str(), t.sched.nice())).collect::<Vec<_>>(),
+        [("cmd-10", 0), ("cmd-11", 5)]
+    );
 }
 
 #[test]

@@ -13,6 +13,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
 use contend_platform::{CpuId, Time};
+use contend_sched::class::Sched;
 use contend_sched::yield_to::Yielded;
 use contend_sim::host::{EventSink, Who};
 use contend_sim::trace::{GuestCpu, VcpuPhase, Waiter};
@@ -87,7 +88,7 @@ impl TraceFile {
             Some(Format::Text(w)) => w,
             None => return,
         };
-        let idle = Task { pid: 0, comm: &self.idle[cpu.index()], prio: NICE_0 };
+        let idle = Task { pid: 0, comm: &self.idle[cpu.index()], prio: Sched::default().kernel_prio() };
         let by = by.map_or(idle, task);
         let context = self.contexts[cpu.index()];
         let at = At { ts, cpu: cpu.index() as u32, pid: by.pid, comm: by.comm, context };
@@ -104,12 +105,9 @@ impl TraceFile {
     }
 }
 
-/// Kernel priority of nice 0.
-const NICE_0: i32 = 120;
-
 fn task(who: Who<'_>) -> Task<'_> {
     // At most 2^20 tasks live at once, but a run may create more than 2^32: the number then wraps, as pids do.
-    Task { pid: (who.id % 0x7fff_fffe) as u32 + 1, comm: who.name, prio: NICE_0 + i32::from(who.nice) }
+    Task { pid: (who.id % 0x7fff_fffe) as u32 + 1, comm: who.name, prio: who.sched.kernel_prio() }
 }
 
 impl EventSink for TraceFile {

@@ -9,7 +9,7 @@
 
 use super::groups::{At, Fair};
 use super::timeline::Timeline;
-use super::{Dequeue, Enqueue, Pick, Policy, Put, nice_to_weight};
+use super::{Dequeue, Enqueue, Pick, Policy, Put, WEIGHT_IDLE, nice_to_weight};
 use crate::features::Features;
 use contend_platform::{TaskId, Time};
 
@@ -344,6 +344,9 @@ impl Policy for Cfs {
     }
     fn weight(&self, t: &CfsTask) -> u64 {
         t.weight
+    }
+    fn set_idle(&self, t: &mut CfsTask) {
+        t.weight = WEIGHT_IDLE;
     }
     fn set_nice(&self, t: &mut CfsTask, nice: i8) {
         t.weight = nice_to_weight(nice);

@@ -14,7 +14,7 @@
 
 use super::groups::{At, Fair};
 use super::timeline::Timeline;
-use super::{Dequeue, Enqueue, Pick, Policy, Put, nice_to_weight};
+use super::{Dequeue, Enqueue, Pick, Policy, Put, WEIGHT_IDLE, nice_to_weight};
 use crate::features::Features;
 use contend_platform::{TaskId, Time};
 
@@ -408,6 +408,9 @@ impl Policy for Eevdf {
     }
     fn weight(&self, t: &EevdfTask) -> u64 {
         t.weight
+    }
+    fn set_idle(&self, t: &mut EevdfTask) {
+        t.set_weight(WEIGHT_IDLE);
     }
     fn set_nice(&self, t: &mut EevdfTask, nice: i8) {
         t.set_weight(nice_to_weight(nice));

@@ -437,6 +437,9 @@ impl<L: Fair> Policy for Grouped<L> {
     fn queue_weight(&self, rq: &GroupedRq<L>, flat: u64) -> u64 {
         if rq.groups.is_empty() { flat } else { self.inner.total_weight(&rq.root) }
     }
+    fn set_idle(&self, t: &mut GroupedTask<L>) {
+        self.inner.set_idle(&mut t.own);
+    }
     fn set_nice(&self, t: &mut GroupedTask<L>, nice: i8) {
         self.inner.set_nice(&mut t.own, nice);
     }

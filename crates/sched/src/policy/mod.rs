@@ -165,6 +165,11 @@ pub trait Policy: 'static {
     fn set_nice(&self, t: &mut Self::Task, nice: i8) {
         let _ = (t, nice);
     }
+    /// The task is a `SCHED_IDLE` one from now on: it weighs 3; not queued at this moment. [`Policy::set_nice`] makes it an
+    /// ordinary one again. Who preempts it is the mechanism's.
+    fn set_idle(&self, t: &mut Self::Task) {
+        self.set_nice(t, 19);
+    }
     /// The task is of this group from now on; it is not queued at this moment. A policy without groups has one.
     fn join(&self, t: &mut Self::Task, group: GroupId) {
         let _ = (t, group);
@@ -178,6 +183,9 @@ const NICE_TO_WEIGHT: [u32; 40] = [
     88761, 71755, 56483, 46273, 36291, 29154, 23254, 18705, 14949, 11916, 9548, 7620, 6100, 4904, 3906, 3121, 2501,
     1991, 1586, 1277, 1024, 820, 655, 526, 423, 335, 272, 215, 172, 137, 110, 87, 70, 56, 45, 36, 29, 23, 18, 15,
 ];
+
+/// Weight of a `SCHED_IDLE` task: a fifth of nice 19's, as upstream.
+pub const WEIGHT_IDLE: u64 = 3;
 
 /// Weight of a nice value.
 pub fn nice_to_weight(nice: i8) -> u64 {

@@ -14,6 +14,7 @@ use crate::thread::{Ready, Thread};
 use crate::trace::Names;
 use crate::world::Sim;
 use contend_platform::{CpuId, Nanos, Platform, TaskId, Time};
+use contend_sched::class::Sched;
 use contend_sched::features::{Features, PolicyKind};
 use contend_sched::kernel::Kernel;
 use contend_sched::policy::{Policy, cfs::Cfs, eevdf::Eevdf, fifo::Fifo};
@@ -124,7 +125,7 @@ fn boot_with<L: Policy>(
         threads.push(Ready {
             name: format!("{name}/{i}"),
             code,
-            nice: 0,
+            sched: Sched::default(),
             group,
             affinity: pin.get(i).cloned(),
             background: true,
@@ -137,7 +138,7 @@ fn boot_with<L: Policy>(
 }
 
 impl<L: Policy> Names for Running<L> {
-    fn identify(&self, task: TaskId, f: &mut dyn FnMut(u64, &str, i8)) {
+    fn identify(&self, task: TaskId, f: &mut dyn FnMut(u64, &str, Sched)) {
         self.os.identify(task, f);
     }
     fn locks(&self) -> Vec<(u32, String)> {

@@ -195,6 +195,7 @@ mod tests {
     use crate::engine::{Engine, Stop};
     use crate::kvm::{DirectedYield, KvmFeatures};
     use contend_machine::Machine;
+    use contend_sched::class::Sched;
     use contend_sched::cpuset::Affinity;
     use contend_sched::features::Features;
     use contend_sched::policy::fifo::Fifo;
@@ -248,7 +249,7 @@ mod tests {
         let kvm = Hypervisor::new(p, KvmFeatures { directed_yield: version, ..KvmFeatures::default() }, 1);
         let [me, to] = [0, 1].map(|i| {
             let vcpu = VcpuState::new(p, 0, CpuId(i), Rc::clone(kvm.hosting()));
-            vcpu.attach(p, kernel.create(p, 0, Affinity::ALL, GroupId::ROOT), p.line());
+            vcpu.attach(p, kernel.create(p, Sched::default(), Affinity::ALL, GroupId::ROOT), p.line());
             vcpu
         });
         state(p, &to);

@@ -20,6 +20,7 @@ use crate::program::{Cx, GroupId, Groups, Metrics, ObjId, ObjectKind, Op, Progra
 use crate::thread::{Ready, State};
 use crate::world::World;
 use contend_platform::{Account, LockEvent, Nanos, TaskId, Time, Work};
+use contend_sched::class::Sched;
 use contend_sched::cpuset::Affinity;
 use contend_sched::kernel::{Kernel, SyscallEnd, Syscalls};
 use contend_sched::policy::Policy;
@@ -84,7 +85,7 @@ struct OsTask {
     background: bool,
     /// Its address space, if that matters to anyone.
     space: Option<ObjId>,
-    nice: i8,
+    sched: Sched,
     group: GroupId,
     started: Time,
     alive: bool,
@@ -94,7 +95,7 @@ struct OsTask {
 struct Birth {
     name: String,
     code: Code,
-    nice: i8,
+    sched: Sched,
     group: GroupId,
     affinity: Option<FixedBitSet>,
     background: bool,
@@ -108,8 +109,8 @@ pub struct TaskReport {
     pub id: u64,
     /// Name.
     pub name: String,
-    /// Nice value at the end.
-    pub nice: i8,
+    /// Class and priority at the end.
+    pub sched: Sched,
     /// Group at the end.
     pub group: GroupId,
     /// Creation time in ns.
@@ -272,11 +273,11 @@ impl<W: World> Os<W> {
     }
 
     fn spawn<L: Policy>(&self, kernel: &Kernel<W, L>, p: &W, spec: TaskSpec) {
-        let TaskSpec { name, program, nice, group, affinity, background } = spec;
-        let group = group.unwrap_or_default();
+        let TaskSpec { name, program, sched, group, affinity, background } = spec;
+        let (group, sched) = (group.unwrap_or_default(), sched.unwrap_or_default());
         let working_set_kib = program.working_set_kib();
         let code = Code::Program(program);
-        let task = self.create(kernel, p, Birth { name, code, nice, group, affinity, background, working_set_kib });
+        let task = self.create(kernel, p, Birth { name, code, sched, group, affinity, background, working_set_kib });
         kernel.wake_up_new(p, task);
     }
 
@@ -286,7 +287,7 @@ impl<W: World> Os<W> {
             Code::Thread(state) => (None, Some(state)),
         };
         let affinity = birth.affinity.map_or(Affinity::ALL, Affinity::only);
-        let task = kernel.create(p, birth.nice, affinity, birth.group);
+        let task = kernel.create(p, birth.sched, affinity, birth.group);
         p.create_task(task, birth.working_set_kib);
         let id = self.created.get();
         self.created.set(id + 1);
@@ -309,7 +310,7 @@ impl<W: World> Os<W> {
                 woken: false,
                 background: birth.background,
                 space: None,
-                nice: birth.nice,
+                sched: birth.sched,
                 group: birth.group,
                 started: p.now(),
                 alive: true,
@@ -395,9 +396,10 @@ impl<W: World> Os<W> {
             Op::Spawn(mut spec) => {
                 p.charge(Work::Fork, 1);
                 // What a daemon starts does not keep the run alive either.
-                let (background, group) = self.with(task, |t| (t.background, t.group));
+                let (background, group, sched) = self.with(task, |t| (t.background, t.group, t.sched));
                 spec.background |= background;
                 spec.group.get_or_insert(group);
+                spec.sched.get_or_insert(sched);
                 if !spec.background {
                     self.foreground.set(self.foreground.get() + 1);
                 }
@@ -408,9 +410,9 @@ impl<W: World> Os<W> {
                 let affinity = set.map_or(Affinity::ALL, Affinity::only);
                 if kernel.set_affinity(p, task, affinity) { SyscallEnd::Migrate } else { SyscallEnd::Continue }
             }
-            Op::SetNice(nice) => {
-                self.with(task, |t| t.nice = nice);
-                kernel.set_nice(p, task, nice);
+            Op::SetScheduler(sched) => {
+                self.with(task, |t| t.sched = sched);
+                kernel.set_scheduler(p, task, sched);
                 SyscallEnd::Continue
             }
             Op::SetGroup(group) => {
@@ -534,7 +536,7 @@ impl<W: World> Os<W> {
         self.with(task, |o| TaskReport {
             id,
             name: o.name.clone(),
-            nice: o.nice,
+            sched: o.sched,
             group: self.groups.effective(kernel.features.autogroup, o.group),
             started: o.started,
             exited,
@@ -585,11 +587,11 @@ impl<W: World> Os<W> {
     }
 
     /// Name and number of a task, for traces.
-    pub fn identify(&self, task: TaskId, f: impl FnOnce(u64, &str, i8)) {
+    pub fn identify(&self, task: TaskId, f: impl FnOnce(u64, &str, Sched)) {
         let id = self.ids.borrow().get(task.index()).copied().unwrap_or(0);
         match self.tasks.borrow().get(task.index()) {
-            Some(Some(t)) => f(id, &t.name, t.nice),
-            _ => f(id, "?", 0),
+            Some(Some(t)) => f(id, &t.name, t.sched),
+            _ => f(id, "?", Sched::default()),
         }
     }
 

@@ -12,9 +12,9 @@ use std::rc::Rc;
 
 impl Os<Sim> {
     pub(crate) fn spawn_thread<L: Policy>(&self, kernel: &Kernel<Sim, L>, p: &Sim, thread: Ready) {
-        let Ready { name, code: stack, nice, group, affinity, background, working_set_kib, vcpu } = thread;
+        let Ready { name, code: stack, sched, group, affinity, background, working_set_kib, vcpu } = thread;
         let code = Code::Thread(Rc::clone(stack.state()));
-        let task = self.create(kernel, p, Birth { name, code, nice, group, affinity, background, working_set_kib });
+        let task = self.create(kernel, p, Birth { name, code, sched, group, affinity, background, working_set_kib });
         p.engine().give_code(task, stack);
         if let (Some((vm, number)), Some(kvm)) = (vcpu, p.kvm()) {
             kvm.adopt(p, kernel, task, vm, number);

@@ -13,6 +13,7 @@ use crate::trace::{GuestNamer, TraceHook};
 use crate::watch::{self, System};
 use crate::world::{Sim, World};
 use contend_platform::{CpuId, Line, NEVER, Nanos, Platform, TaskId, Time};
+use contend_sched::class::Sched;
 use contend_sched::kernel::Outside;
 use contend_sched::rq::RqStats;
 use contend_sched::task::{RunStats, WakeStats};
@@ -364,7 +365,7 @@ fn result<L: XenPolicy>(
         tasks.push(TaskReport {
             id: i as u64,
             name: format!("{}/{}", domain.name, unit.info.vcpu),
-            nice: 0,
+            sched: Sched::default(),
             group: GroupId::ROOT,
             started: 0,
             exited: None,

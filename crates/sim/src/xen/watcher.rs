@@ -6,6 +6,7 @@ use crate::host::{EventSink, Who};
 use crate::trace::SharedSink;
 use crate::world::Sim;
 use contend_platform::{CpuId, Time};
+use contend_sched::class::Sched;
 use contend_sched::xen::contract::{UnitId, XenPolicy};
 use contend_sched::xen::event::{RunState, VcpuId, XenEvent, XenSink};
 use contend_sched::xen::mechanism::{Observer, Xen};
@@ -83,7 +84,7 @@ impl Watcher {
     }
 
     fn who(&self, unit: Option<usize>) -> Option<Who<'_>> {
-        unit.map(|u| Who { id: u as u64, name: &self.names[u], nice: 0 })
+        unit.map(|u| Who { id: u as u64, name: &self.names[u], sched: Sched::default() })
     }
 
     fn as_sched(&self, sink: &mut dyn EventSink, now: Time, cpu: CpuId, event: &XenEvent) {

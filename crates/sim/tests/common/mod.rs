@@ -5,6 +5,7 @@
 use contend_machine::Machine;
 use contend_platform::Ordering::{Relaxed, Release};
 use contend_platform::{CpuId, Platform, SchedPlatform, TaskId, Time};
+use contend_sched::class::Sched;
 use contend_sched::cpuset::Affinity;
 use contend_sched::features::{Features, PolicyKind, Preset};
 use contend_sched::kernel::{Kernel, SyscallEnd, Syscalls};
@@ -177,7 +178,7 @@ pub fn stage(machine: &str, features: Features, live: bool, script: impl FnOnce(
 impl Stage {
     /// A sleeping task that last ran on `prev`.
     pub fn sleeper(&self, prev: usize) -> TaskId {
-        let t = self.kernel.create(&self.p, 0, Affinity::ALL, GroupId::ROOT);
+        let t = self.kernel.create(&self.p, Sched::default(), Affinity::ALL, GroupId::ROOT);
         self.kernel.announce_sleep(&self.p, t, state::INTERRUPTIBLE);
         self.p.store(&self.kernel.task(t).cpu, prev as u64, Release);
         t

@@ -7,6 +7,7 @@
 
 use super::jobs::Jobs;
 use super::step::{Step, What, Why};
+use contend_sim::program::Sched;
 
 /// Where a model comes from.
 #[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
@@ -50,8 +51,8 @@ pub struct Task {
     pub name: String,
     /// Its number where it was recorded.
     pub pid: u32,
-    /// Nice value, -20 to 19; real-time tasks have -20.
-    pub nice: i8,
+    /// Class and priority.
+    pub sched: Sched,
     /// Its session (`setsid`), the last one, if that is known.
     pub session: Option<u32>,
     /// Its steps: `steps[from..to]`.

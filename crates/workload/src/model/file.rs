@@ -16,6 +16,7 @@ use arrow_schema::{DataType, Field, Schema};
 use contend_machine::Unit;
 use serde::{Deserialize, Serialize};
 
+use super::class;
 use super::exact::{Exact, Source, Task};
 use super::fitted::{Fitted, Role};
 use super::jobs::Jobs;
@@ -84,6 +85,8 @@ struct HeadTask {
     name: String,
     pid: u32,
     nice: i8,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    sched: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     session: Option<u32>,
     initial: bool,
@@ -225,7 +228,8 @@ fn columns(model: &Exact) -> Vec<u8> {
             .map(|t| HeadTask {
                 name: t.name.clone(),
                 pid: t.pid,
-                nice: t.nice,
+                nice: t.sched.nice(),
+                sched: class::text(t.sched),
                 session: t.session,
                 initial: t.initial,
                 exited: t.exited,
@@ -282,8 +286,11 @@ fn exact(bytes: &[u8], file: &str) -> Result<Exact, ModelError> {
     for (t, own) in std::iter::zip(head.task, steps) {
         let from = model.steps.len();
         model.steps.extend(own);
-        let HeadTask { name, pid, nice, session, initial, exited } = t;
-        model.tasks.push(Task { name, pid, nice, session, from, to: model.steps.len(), initial, exited });
+        let HeadTask { name, pid, nice, sched, session, initial, exited } = t;
+        let sched = class::read(nice, sched.as_deref()).map_err(|(key, found, right)| {
+            error(file, HEAD, format!("task \"{name}-{pid}\": {key}: found {found}; should be {right}"))
+        })?;
+        model.tasks.push(Task { name, pid, sched, session, from, to: model.steps.len(), initial, exited });
     }
     check(&model).map_err(bad)?;
     Ok(model)

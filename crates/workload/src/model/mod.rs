@@ -10,6 +10,7 @@
 
 pub mod step;
 
+mod class;
 mod exact;
 mod file;
 pub mod fitted;

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use contend_platform::Nanos;
-use contend_sim::program::{Cx, GROUPS_MAX, Group, GroupId, ObjId, ObjectKind, Op, Program, TaskSpec, Workload};
+use contend_sim::program::{Cx, GROUPS_MAX, Group, GroupId, ObjId, ObjectKind, Op, Program, Sched, TaskSpec, Workload};
 
 use super::exact::Exact;
 use super::jobs::{JobPlan, Start};
@@ -96,7 +96,7 @@ pub fn play(model: Exact, w: &mut Workload, options: PlayOptions) {
             }
         }
         for i in (0..tape.model.tasks.len()).filter(|&i| tape.model.tasks[i].initial) {
-            w.task(copy.task(&tape, i as u32));
+            w.task(copy.task(&tape, i as u32, None));
         }
     }
 }
@@ -112,8 +112,12 @@ struct Copy {
 }
 
 impl Copy {
-    fn task(self, tape: &Arc<Tape>, number: u32) -> TaskSpec {
+    /// A task, started by `parent`.
+    fn task(self, tape: &Arc<Tape>, number: u32, parent: Option<u32>) -> TaskSpec {
         let t = &tape.model.tasks[number as usize];
+        // One that is of its parent's class has inherited it, and does so here.
+        let inherited = parent.map_or(Sched::default(), |p| tape.model.tasks[p as usize].sched);
+        let sched = Some(t.sched).filter(|s| *s != inherited);
         let suffix = if tape.options.copies > 1 { format!("+{}", self.number) } else { String::new() };
         let player = Player {
             tape: Arc::clone(tape),
@@ -132,7 +136,7 @@ impl Copy {
         };
         let session = t.session.and_then(|s| tape.sessions.binary_search(&s).ok());
         let group = session.map(|i| GroupId(self.groups + 1 + i as u16));
-        TaskSpec { nice: t.nice, group, ..TaskSpec::new(format!("{}-{}{suffix}", t.name, t.pid), player) }
+        TaskSpec { sched, group, ..TaskSpec::new(format!("{}-{}{suffix}", t.name, t.pid), player) }
     }
 
     fn wake(self, task: u32) -> ObjId {
@@ -194,7 +198,7 @@ impl Player {
         let tape = Arc::clone(&self.tape);
         let plan = tape.plan.as_ref()?;
         let job = plan.job_of(child)?;
-        self.due.push(Op::Spawn(Box::new(self.copy.task(&tape, child))));
+        self.due.push(Op::Spawn(Box::new(self.copy.task(&tape, child, Some(self.number)))));
         self.due.push(Op::SemWait(self.copy.slots(&tape, job.dispatcher)));
         match job.start {
             Start::Slot => {}
@@ -381,7 +385,7 @@ impl Player {
                 if self.spawn_job(child).is_some() {
                     return None;
                 }
-                Op::Spawn(Box::new(self.copy.task(&self.tape, child)))
+                Op::Spawn(Box::new(self.copy.task(&self.tape, child, Some(self.number))))
             }
             What::Yield => Op::Yield,
             What::Nop | What::By(_) | What::On(_) => return None,

@@ -4,6 +4,7 @@
 //! sleeps of the mean recorded length. What is left is each role's CPU profile: how long it runs, how often and how long it sleeps,
 //! whom it forks.
 
+use contend_sim::program::Sched;
 use serde_json::{Map, Value, json};
 
 use super::fitted::Fitted;
@@ -35,10 +36,18 @@ pub fn rt_app(model: &Fitted) -> String {
             }
         }
         phases.insert("turns".into(), Value::Object(events));
+        let (policy, priority) = match role.class() {
+            Sched::Normal(nice) => ("SCHED_OTHER", nice),
+            Sched::Batch(nice) => ("SCHED_BATCH", nice),
+            Sched::Idle => ("SCHED_IDLE", 0),
+            Sched::Fifo(prio) => ("SCHED_FIFO", prio as i8),
+            Sched::RoundRobin(prio) => ("SCHED_RR", prio as i8),
+        };
         let task = json!({
             "instance": role.tasks.min(INSTANCES_MAX),
             "loop": 1,
-            "priority": role.nice,
+            "policy": policy,
+            "priority": priority,
             "phases": phases,
         });
         tasks.insert(name(&role.name), task);

@@ -42,7 +42,7 @@ impl Build for Hogs {
     fn build(&self, w: &mut Workload, nr_cpus: usize) -> Result<(), WorkloadError> {
         for i in 0..self.tasks {
             let mut task = cached(format!("hog{i}"), Hog, self.working_set_kib);
-            task.nice = self.nice.of(i);
+            task.sched = self.nice.sched(i);
             task.affinity = self.pin.then(|| only(i as usize % nr_cpus, nr_cpus));
             w.task(task);
         }

@@ -67,7 +67,7 @@ impl Build for Periodic {
             let periods =
                 Periods { run: self.run_us * NS_PER_US, sleep: sleep_us * NS_PER_US, running: false, periods: 0 };
             let mut task = cached(format!("periodic{i}"), periods, self.working_set_kib);
-            task.nice = self.nice.of(i);
+            task.sched = self.nice.sched(i);
             w.task(task);
         }
         w.horizon = Some(self.duration_ms * NS_PER_MS);

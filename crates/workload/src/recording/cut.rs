@@ -7,11 +7,7 @@ use super::report::{RecordedTask, RecordingReport};
 use crate::model::jobs::{self, Order};
 use crate::model::step::{Step, What, Why};
 use crate::model::{Exact, Source, Task};
-
-/// A kernel priority as a nice value; real-time tasks become the nicest to themselves.
-fn nice(prio: i32) -> i8 {
-    (prio - 120).clamp(-20, 19) as i8
-}
+use contend_sim::program::Sched;
 
 /// Cut out the chosen tasks.
 pub fn cut(chains: &Chains, chosen: &Chosen, source: Source, work: &KernelWork) -> (Exact, RecordingReport) {
@@ -54,10 +50,10 @@ pub fn cut(chains: &Chains, chosen: &Chosen, source: Source, work: &KernelWork) 
             model.steps.push(Step::new(What::Sleep(ts - begin, Why::Unseen)));
         }
         let task = one(chains, t, at, (&number, work, tail), &mut model.steps, &mut r);
-        let (name, pid, nice) = (t.name.to_string(), t.pid, nice(t.prio));
+        let (name, pid, sched) = (t.name.to_string(), t.pid, Sched::of_kernel_prio(t.prio));
         let to = model.steps.len();
         let (initial, session) = (!spawned[i], t.session);
-        model.tasks.push(Task { name, pid, nice, session, from, to, initial, exited: t.exited });
+        model.tasks.push(Task { name, pid, sched, session, from, to, initial, exited: t.exited });
         r.initial += u64::from(!spawned[i]);
         r.realtime += u64::from(t.prio < 100);
         r.per_task.push(task);

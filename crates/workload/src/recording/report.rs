@@ -20,7 +20,7 @@ pub struct RecordingReport {
     pub outside: u64,
     /// Kernel threads among those.
     pub kernel_threads: u64,
-    /// Tasks that ran with a real-time priority; replayed with nice -20.
+    /// Tasks that ran with a real-time priority; replayed as `SCHED_FIFO`.
     pub realtime: u64,
     /// Stretches of running between two sleeps.
     pub bursts: u64,
@@ -157,7 +157,7 @@ impl fmt::Display for RecordingReport {
             (self.unseen, "sleeps whose end is not recorded"),
             (self.unchained, "times a task came to a CPU unrecorded"),
             (self.ambiguous, "wake-ups that may be interrupts' (the recording has no flags)"),
-            (self.realtime, "real-time tasks, replayed with nice -20"),
+            (self.realtime, "real-time tasks, replayed as SCHED_FIFO"),
         ];
         for (n, what) in odd.iter().filter(|(n, _)| *n > 0) {
             write!(f, "\n  {what}: {n}")?;

@@ -48,7 +48,7 @@ impl Default for Global {
 /// A scheduling policy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Policy {
-    /// `SCHED_OTHER`: the only one that [`RtApp::workload`] takes.
+    /// `SCHED_OTHER`.
     Other,
     /// `SCHED_BATCH`.
     Batch,
@@ -58,7 +58,7 @@ pub enum Policy {
     Fifo,
     /// `SCHED_RR`.
     RoundRobin,
-    /// `SCHED_DEADLINE`.
+    /// `SCHED_DEADLINE`: [`RtApp::workload`] refuses it.
     Deadline,
 }
 

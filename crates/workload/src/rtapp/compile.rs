@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use contend_platform::{NEVER, Nanos};
-use contend_sim::program::{GroupId, Groups, ObjId, ObjectKind, Workload};
+use contend_sim::program::{GroupId, Groups, ObjId, ObjectKind, Sched, Workload};
 use fixedbitset::FixedBitSet;
 
 use super::ast::{EventKind, Loops, Policy, RtApp, Settings, Task};
@@ -128,13 +128,25 @@ impl<'a> Compiler<'a> {
         *self.objects.entry((kind, name)).or_insert_with(|| workload.object(name, object))
     }
 
-    fn policy(&self, path: &str, settings: &Settings) -> Result<(), RtAppError> {
-        let Some((policy, pos)) = settings.policy else { return Ok(()) };
-        if policy == Policy::Other {
+    /// The class that settings bring where `policy` was in force, which they may change: theirs, or the default priority with a
+    /// policy alone.
+    fn sched(&self, path: &str, settings: &Settings, policy: &mut Policy) -> Result<Option<Sched>, RtAppError> {
+        if let Some((own, pos)) = settings.policy {
+            *policy = own;
+            self.modelled(own, pos, &format!("{path}.policy"))?;
+        }
+        if settings.policy.is_none() && settings.priority.is_none() {
+            return Ok(None);
+        }
+        Ok(Some(sched(*policy, settings.priority.map(|(n, _)| n))))
+    }
+
+    fn modelled(&self, policy: Policy, pos: Pos, key: &str) -> Result<(), RtAppError> {
+        if policy != Policy::Deadline {
             return Ok(());
         }
-        let what = format!("{}; only SCHED_OTHER is scheduled here", policy.name());
-        Err(self.error(pos, format!("{path}.policy"), Problem::NotModelled(what)))
+        let what = format!("{}; SCHED_OTHER, SCHED_BATCH, SCHED_IDLE, SCHED_FIFO and SCHED_RR are", policy.name());
+        Err(self.error(pos, key.into(), Problem::NotModelled(what)))
     }
 
     /// Index of a CPU set.
@@ -167,31 +179,19 @@ impl<'a> Compiler<'a> {
         found.map(Some).map_err(|want| self.error(*pos, format!("{path}.taskgroup"), wrong(want)))
     }
 
-    /// The nice value that settings bring: theirs, or 0 with a policy alone.
-    fn nice(settings: &Settings) -> Option<i8> {
-        match (settings.priority, settings.policy) {
-            (Some((n, _)), _) => Some(n.clamp(-20, 19) as i8),
-            (None, Some(_)) => Some(0),
-            (None, None) => None,
-        }
-    }
-
     fn task(&mut self, number: usize) -> Result<(), RtAppError> {
         let rt = self.rt;
         let task = &rt.tasks[number];
         let path = format!("tasks.{}", task.name);
-        if task.settings.policy.is_none() && rt.global.default_policy != Policy::Other {
-            let g = Settings {
-                policy: Some((rt.global.default_policy, rt.global.default_policy_pos)),
-                ..Settings::default()
-            };
+        let mut policy = rt.global.default_policy;
+        if task.settings.policy.is_none() {
             // The global key is what must change.
-            return self.policy("global", &g).map_err(|e| RtAppError { key: "global.default_policy".into(), ..e });
+            self.modelled(policy, rt.global.default_policy_pos, "global.default_policy")?;
         }
-        self.policy(&path, &task.settings)?;
+        let own = self.sched(&path, &task.settings, &mut policy)?;
+        let own = own.unwrap_or_else(|| sched(policy, None));
         let cpus = self.cpus(&path, &task.settings)?.unwrap_or(0);
         let group = self.group(&path, &task.settings)?.unwrap_or_default();
-        let nice = Self::nice(&task.settings).unwrap_or(0);
         let entry = self.app.steps.len() as u32;
         if task.delay_us > 0 {
             self.app.steps.push(Step::Delay(u64::from(task.delay_us) * NS_PER_US));
@@ -203,15 +203,14 @@ impl<'a> Compiler<'a> {
         for phase in &task.phases {
             // A task without `phases` has the one phase that stands for it, with no settings of its own.
             let phase_path = format!("{path}.phases.{}", phase.name);
-            self.policy(&phase_path, &phase.settings)?;
+            let change = self.sched(&phase_path, &phase.settings, &mut policy)?;
             let set = self.cpus(&phase_path, &phase.settings)?.unwrap_or(cpus);
             let index = self.app.phases.len() as u32;
             let timer = phase.events.iter().any(|e| matches!(e.kind, EventKind::Timer { .. }));
-            let new_nice = Self::nice(&phase.settings);
             let phase_group = self.group(&phase_path, &phase.settings)?.unwrap_or(group);
-            first.get_or_insert((set, new_nice.unwrap_or(nice), phase_group));
+            first.get_or_insert((set, change.unwrap_or(own), phase_group));
             let rounds = if phase.events.is_empty() { 1 } else { rounds(phase.loops) };
-            self.app.phases.push(PhaseCode { rounds, cpus: set, nice: new_nice, group: phase_group, timer });
+            self.app.phases.push(PhaseCode { rounds, cpus: set, sched: change, group: phase_group, timer });
             self.app.steps.push(Step::Head(index));
             if phase.events.is_empty() {
                 continue;
@@ -224,7 +223,7 @@ impl<'a> Compiler<'a> {
             self.app.steps.push(Step::Foot { phase: index, top });
         }
         self.app.steps.push(Step::Tail { task: number as u32 });
-        let (cpus, nice, group) = first.unwrap_or((cpus, nice, group));
+        let (cpus, sched, group) = first.unwrap_or((cpus, own, group));
         self.app.tasks.push(TaskCode {
             name: task.name.clone(),
             number: number as u32,
@@ -233,7 +232,7 @@ impl<'a> Compiler<'a> {
             rounds: rounds(task.loops),
             own_timers: own_timers.len() as u32,
             cpus,
-            nice,
+            sched,
             group,
             working_set_kib: self.working_set_kib(task),
             forks: AtomicU32::new(0),
@@ -295,5 +294,21 @@ impl<'a> Compiler<'a> {
             EventKind::Fork(task) => Step::Fork(self.numbers.get(&**task).copied().unwrap_or(0)),
         };
         self.app.steps.push(step);
+    }
+}
+
+/// Priority of a task whose policy is not SCHED_OTHER and that says none (rt-app's tutorial).
+const PRIORITY: i32 = 10;
+
+/// The class of a checked policy and priority.
+fn sched(policy: Policy, priority: Option<i32>) -> Sched {
+    let nice = |default| priority.unwrap_or(default).clamp(-20, 19) as i8;
+    let prio = priority.unwrap_or(PRIORITY).clamp(1, 99) as u8;
+    match policy {
+        Policy::Batch => Sched::Batch(nice(0)),
+        Policy::Idle => Sched::Idle,
+        Policy::Fifo => Sched::Fifo(prio),
+        Policy::RoundRobin => Sched::RoundRobin(prio),
+        Policy::Other | Policy::Deadline => Sched::Normal(nice(0)),
     }
 }

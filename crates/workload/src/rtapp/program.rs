@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use contend_platform::{NEVER, Nanos, Time};
-use contend_sim::program::{Cx, GroupId, ObjId, Op, Program, TaskSpec};
+use contend_sim::program::{Cx, GroupId, ObjId, Op, Program, Sched, TaskSpec};
 use fixedbitset::FixedBitSet;
 
 /// One step. 24 bytes.
@@ -65,8 +65,8 @@ pub(super) struct PhaseCode {
     pub rounds: u32,
     /// Index of the CPU set in force.
     pub cpus: u32,
-    /// New nice value.
-    pub nice: Option<i8>,
+    /// New class and priority.
+    pub sched: Option<Sched>,
     /// The group in force.
     pub group: GroupId,
     /// It has a timer, so its rounds have a slack.
@@ -86,7 +86,7 @@ pub(super) struct TaskCode {
     pub rounds: u32,
     pub own_timers: u32,
     pub cpus: u32,
-    pub nice: i8,
+    pub sched: Sched,
     pub group: GroupId,
     pub working_set_kib: u32,
     /// How many have been forked.
@@ -130,7 +130,7 @@ pub(super) struct RtProgram {
     task_round: u32,
     /// CPU set in force.
     cpus: u32,
-    nice: i8,
+    sched: Sched,
     group: GroupId,
     pending: Pending,
     /// When the task's life began (after its delay).
@@ -157,7 +157,7 @@ impl RtProgram {
             phase_round: 0,
             task_round: 0,
             cpus: code.cpus,
-            nice: code.nice,
+            sched: code.sched,
             group: code.group,
             pending: Pending::Nothing,
             started: 0,
@@ -240,7 +240,7 @@ fn forked(app: &Arc<App>, task: u32) -> TaskSpec {
 pub(super) fn spec(app: &Arc<App>, task: u32, name: String) -> TaskSpec {
     let program = RtProgram::new(app, task);
     let mut spec = TaskSpec::new(name, program);
-    spec.nice = app.tasks[task as usize].nice;
+    spec.sched = Some(app.tasks[task as usize].sched);
     // A forked thread has its own, as the file says; in the root one that is where the workload is.
     spec.group = Some(app.tasks[task as usize].group).filter(|g| *g != GroupId::ROOT);
     spec.affinity = app.cpus[app.tasks[task as usize].cpus as usize].clone();
@@ -270,9 +270,9 @@ impl Program for RtProgram {
                         self.pc -= 1;
                         return Op::SetGroup(phase.group);
                     }
-                    if let Some(nice) = phase.nice.filter(|n| *n != self.nice) {
-                        self.nice = nice;
-                        return Op::SetNice(nice);
+                    if let Some(sched) = phase.sched.filter(|s| *s != self.sched) {
+                        self.sched = sched;
+                        return Op::SetScheduler(sched);
                     }
                 }
                 Step::Top => {

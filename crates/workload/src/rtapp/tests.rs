@@ -94,7 +94,7 @@ impl Player {
             Op::SetAffinity(set) => {
                 format!("cpus {}", set.map_or("all".into(), |s| format!("{:?}", s.ones().collect::<Vec<_>>())))
             }
-            Op::SetNice(n) => format!("nice {n}"),
+            Op::SetScheduler(s) => format!("sched {s}"),
             Op::Exit => "exit".into(),
             _ => "unexpected".into(),
         }

@@ -27,7 +27,7 @@ pub use value::NiceList;
 
 use std::ops::Range;
 
-use contend_sim::program::{Groups, Workload};
+use contend_sim::program::{Groups, Sched, Workload};
 use keys::{Keys, spec};
 use toml::Spanned;
 use toml::de::DeValue;
@@ -116,6 +116,8 @@ pub struct Mix {
 pub struct Part {
     /// The group that its tasks are in: a path as below `/sys/fs/cgroup` (`None`: the root).
     pub group: Option<String>,
+    /// Class and priority of its tasks that have none of their own.
+    pub sched: Option<Sched>,
     /// What it is.
     pub workload: WorkloadSpec,
 }
@@ -125,6 +127,9 @@ impl Part {
         let mut table = self.workload.to_toml();
         if let Some(group) = &self.group {
             table.insert(GROUP.into(), group.as_str().into());
+        }
+        if let Some(sched) = self.sched {
+            table.insert(SCHED.into(), sched.to_string().into());
         }
         table
     }
@@ -153,8 +158,8 @@ macro_rules! kinds {
                     keys: vec![KeyInfo {
                         key: "parts",
                         doc: "The parts: tables like this one (not mixes), at most one of them an rt-app file; with the key \
-                              group (a path such as /web) their tasks are in that group. On the command line: \
-                              workload.parts.0.KEY."
+                              group (a path such as /web) their tasks are in that group, with sched (such as fifo:50) of \
+                              that class. On the command line: workload.parts.0.KEY."
                             .into(),
                         unit: "workloads",
                         allowed: format!("1 to {PARTS_MAX} tables"),
@@ -212,6 +217,10 @@ macro_rules! kinds {
 const MIX: &str = "mix";
 /// The key of a part that says which group its tasks are in.
 const GROUP: &str = "group";
+/// The key that says which class they are of.
+const SCHED: &str = "sched";
+/// What a part has besides its workload's keys.
+const OWN_KEYS: [&str; 2] = [GROUP, SCHED];
 
 /// The group of a part, checked.
 fn group_of(text: &str) -> Result<String, Bad> {
@@ -219,6 +228,29 @@ fn group_of(text: &str) -> Result<String, Bad> {
         Ok(_) => Ok(text.into()),
         Err(right) => Err(Bad { found: format!("\"{text}\""), right: right.into() }),
     }
+}
+
+/// A text that a part has besides its workload's keys.
+fn own_key<T>(
+    part: &Spanned<DeValue<'_>>,
+    path: &str,
+    key: &str,
+    right: &str,
+    parse: impl FnOnce(&str) -> Result<T, Bad>,
+) -> Result<Option<T>, SpecError> {
+    let Some(v) = part.get_ref().as_table().and_then(|t| t.get(key)) else { return Ok(None) };
+    let wrong = || Bad { found: shown(v.get_ref()), right: right.into() };
+    let parsed = v.get_ref().as_str().ok_or_else(wrong).and_then(parse);
+    parsed.map(Some).map_err(|Bad { found, right }| SpecError {
+        key: format!("{path}.{key}"),
+        span: Some(v.span()),
+        problem: SpecProblem::Value { found, right },
+    })
+}
+
+/// The class of a part, checked.
+fn sched_of(text: &str) -> Result<Sched, Bad> {
+    Sched::parse(text).ok_or_else(|| Bad { found: format!("\"{text}\""), right: Sched::ALLOWED.into() })
 }
 
 kinds! {
@@ -291,7 +323,7 @@ impl WorkloadSpec {
             return Err(error(kind.span(), "kind", problem));
         };
         // In the order of the file: the first error is the topmost.
-        let elsewhere = |k: &str| k == "kind" || (k == GROUP && !mix);
+        let elsewhere = |k: &str| k == "kind" || (OWN_KEYS.contains(&k) && !mix);
         let mut entries: Vec<_> = table.iter().filter(|(k, _)| !elsewhere(k.get_ref().as_ref())).collect();
         entries.sort_by_key(|(k, _)| k.span().start);
         for (key, v) in entries {
@@ -306,7 +338,7 @@ impl WorkloadSpec {
                     if let SpecProblem::UnknownKey { close, all } = &mut problem
                         && !mix
                     {
-                        all.push(GROUP.into());
+                        all.extend(OWN_KEYS.map(String::from));
                         *close = error::close_to(name, all);
                     }
                     return Err(error(key.span(), name, problem));
@@ -345,16 +377,9 @@ impl WorkloadSpec {
             .map(|(i, v)| {
                 let path = format!("{path}.parts.{i}");
                 let workload = Self::part(v, &path, false)?;
-                let group = v.get_ref().as_table().and_then(|t| t.get(GROUP)).map(|v| {
-                    let wrong = || Bad { found: shown(v.get_ref()), right: Groups::PATH.into() };
-                    let group = v.get_ref().as_str().ok_or_else(wrong).and_then(group_of);
-                    group.map_err(|Bad { found, right }| SpecError {
-                        key: format!("{path}.{GROUP}"),
-                        span: Some(v.span()),
-                        problem: SpecProblem::Value { found, right },
-                    })
-                });
-                Ok(Part { group: group.transpose()?, workload })
+                let group = own_key(v, &path, GROUP, Groups::PATH, group_of)?;
+                let sched = own_key(v, &path, SCHED, Sched::ALLOWED, sched_of)?;
+                Ok(Part { group, sched, workload })
             })
             .collect::<Result<_, _>>()?;
         let spec = WorkloadSpec::Mix(Mix { parts });
@@ -399,13 +424,13 @@ impl WorkloadSpec {
                 let all = (0..n).map(|i| format!("parts.{i}.KEY")).collect();
                 return Err(error(SpecProblem::UnknownKey { close: Vec::new(), all }));
             };
-            if rest == GROUP {
-                let group =
-                    group_of(value).map_err(|Bad { found, right }| error(SpecProblem::Value { found, right }))?;
-                mix.parts[i].group = Some(group);
-                return Ok(());
+            let wrong = |Bad { found, right }| error(SpecProblem::Value { found, right });
+            match rest {
+                GROUP => mix.parts[i].group = Some(group_of(value).map_err(wrong)?),
+                SCHED => mix.parts[i].sched = Some(sched_of(value).map_err(wrong)?),
+                _ => return mix.parts[i].workload.set_in(rest, value, &format!("{path}.parts.{i}")),
             }
-            return mix.parts[i].workload.set_in(rest, value, &format!("{path}.parts.{i}"));
+            return Ok(());
         }
         match self.set_text(key, value) {
             Some(Ok(())) => Ok(()),
@@ -546,6 +571,9 @@ impl WorkloadSpec {
                 for task in &mut w.tasks[from..] {
                     task.group.get_or_insert(group);
                 }
+            }
+            if part.sched.is_some() {
+                w.tasks[from..].iter_mut().for_each(|t| t.sched = t.sched.or(part.sched));
             }
             match w.horizon {
                 Some(h) => {

@@ -2,6 +2,7 @@
 
 use std::ops::RangeInclusive;
 
+use contend_sim::program::Sched;
 use toml::de::DeValue;
 
 /// What stands there and what should.
@@ -139,9 +140,9 @@ impl Value for String {
 pub struct NiceList(pub Vec<i8>);
 
 impl NiceList {
-    /// The `i`-th task's.
-    pub fn of(&self, i: u64) -> i8 {
-        self.0[(i % self.0.len() as u64) as usize]
+    /// What it means for the `i`-th task: nothing of its own for 0, which every task has.
+    pub fn sched(&self, i: u64) -> Option<Sched> {
+        Some(self.0[(i % self.0.len() as u64) as usize]).filter(|n| *n != 0).map(Sched::Normal)
     }
     fn from(numbers: Option<Vec<i64>>) -> Option<Self> {
         let list: Option<Vec<i8>> =

@@ -1,8 +1,10 @@
 //! From an exact model to roles.
 
+use contend_sim::program::Sched;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{By, End, Fitted, Quantiles, Role, Start, Wake};
+use crate::model::class;
 use crate::model::exact::Exact;
 use crate::model::pairs;
 use crate::model::step::{What, Why};
@@ -12,7 +14,7 @@ use crate::model::step::{What, Why};
 struct Seen {
     tasks: u32,
     lives: u32,
-    nice: i8,
+    sched: Sched,
     turns: Vec<f64>,
     run_us: Vec<f64>,
     /// By what ended them, and the role of the task that did or was asked: lengths in µs.
@@ -42,7 +44,7 @@ pub fn fit(model: &Exact) -> Fitted {
         let s = &mut seen[role_of[i]];
         s.lives += 1;
         s.tasks += u32::from(t.initial);
-        s.nice = t.nice;
+        s.sched = t.sched;
         let (mut run, mut turns, mut slept) = (0u64, 0u32, 0u64);
         let mut steps = model.steps_of(i).peekable();
         // The first sleep of a task that comes late is its delay, and no turn's end.
@@ -155,7 +157,8 @@ fn role(name: &str, mut s: Seen, names: &[String], open: &dyn Fn(usize) -> Optio
     Role {
         name: name.into(),
         tasks: s.tasks,
-        nice: s.nice,
+        nice: s.sched.nice(),
+        sched: class::text(s.sched),
         serves: false,
         ends: ends.collect(),
         wakes: wakes.collect(),

@@ -23,8 +23,10 @@ mod quantiles;
 
 use serde::{Deserialize, Serialize};
 
+use super::class;
 use super::exact::Source;
 use super::step::Why;
+use contend_sim::program::Sched;
 pub use fit::fit;
 pub use play::play;
 pub use quantiles::Quantiles;
@@ -51,6 +53,9 @@ pub struct Role {
     /// Nice value, -20 to 19.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub nice: i8,
+    /// Its class, where it is not an ordinary one: `batch`, `idle`, `fifo:50`, `rr:50`...
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sched: Option<String>,
     /// Its tasks stay as long as any of another role lives; [`Role::turns`] says how many turns those had that were recorded.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub serves: bool,
@@ -67,6 +72,13 @@ pub struct Role {
     /// Whom it starts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub starts: Vec<Start>,
+}
+
+impl Role {
+    /// Class and priority of its tasks.
+    pub fn class(&self) -> Sched {
+        class::read(self.nice, self.sched.as_deref()).unwrap_or_default()
+    }
 }
 
 fn is_zero<T: Default + PartialEq>(n: &T) -> bool {
@@ -177,8 +189,8 @@ impl Fitted {
             if role.name.is_empty() || self.roles[..i].iter().any(|r| r.name == role.name) {
                 return wrong(format!("role[{i}].name"), format!("\"{}\"", role.name), "a name that no other role has");
             }
-            if !(-20..=19).contains(&role.nice) {
-                return wrong(key("nice"), role.nice.to_string(), "-20 to 19");
+            if let Err((name, found, right)) = class::read(role.nice, role.sched.as_deref()) {
+                return Some((key(name), found, right));
             }
             for (name, q) in [("turns", &role.turns), ("run_us", &role.run_us)]
                 .into_iter()

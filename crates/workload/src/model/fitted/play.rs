@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use contend_platform::{Nanos, Time};
-use contend_sim::program::{Cx, ObjId, ObjectKind, Op, Program, TaskSpec, Workload};
+use contend_sim::program::{Cx, ObjId, ObjectKind, Op, Program, Sched, TaskSpec, Workload};
 use rand::RngExt;
 
 use super::{By, End, Fitted, Role};
@@ -253,7 +253,7 @@ impl Actor {
         };
         let suffix = if stage.copies.len() > 1 { format!("+{copy}") } else { String::new() };
         let spec = TaskSpec::new(format!("{}-{id}{suffix}", r.name), actor);
-        TaskSpec { nice: r.nice, background: r.serves, ..spec }
+        TaskSpec { sched: Some(r.class()).filter(|s| *s != Sched::default()), background: r.serves, ..spec }
     }
 
     fn object(&self, number: u32) -> ObjId {

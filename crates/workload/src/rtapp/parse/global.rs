@@ -43,10 +43,7 @@ impl Parser<'_> {
             "cumulative_slack" => g.cumulative_slack = self.bool(m)?,
             "pi_enabled" => {
                 if self.bool(m)? {
-                    self.count(
-                        "\"pi_enabled\" has no effect: among SCHED_OTHER tasks nobody's priority is inherited",
-                        m.at,
-                    );
+                    self.count("\"pi_enabled\" has no effect: nobody's priority is inherited here", m.at);
                 }
             }
             "calibration" => {

@@ -7,17 +7,9 @@ use super::parse;
 
 const ROOT: &str = "/usr/share/doc/rt-app";
 
-/// Those that do not load, and what is said about them: real-time policies, parts to be merged into a file, and the
+/// Those that do not load, and what is said about them: parts to be merged into a file, and the
 /// format of rt-app 0.x, which rt-app 1.0 does not run either.
-const REFUSED: [(&str, &str); 9] = [
-    (
-        "examples/cpufreq_governor_efficiency/calibration.json",
-        "19:3: global.default_policy: not modelled: SCHED_FIFO; only SCHED_OTHER is scheduled here",
-    ),
-    (
-        "examples/cpufreq_governor_efficiency/dvfs.json",
-        "5:4: tasks.thread.policy: not modelled: SCHED_FIFO; only SCHED_OTHER is scheduled here",
-    ),
+const REFUSED: [(&str, &str); 7] = [
     ("examples/merge/global.json", "1:1: missing \"tasks\": an object with at least one task"),
     ("examples/merge/resources.json", "1:1: missing \"tasks\": an object with at least one task"),
     (

@@ -211,8 +211,8 @@ fn values() {
         ),
         ("\"policy\" : 1, \"run\" : 1", "f:1:34: tasks.t.policy: found 1, want a policy such as \"SCHED_OTHER\""),
         (
-            "\"policy\" : \"SCHED_IDLE\", \"run\" : 1",
-            "f:1:23: tasks.t.policy: not modelled: SCHED_IDLE; only SCHED_OTHER is scheduled here",
+            "\"policy\" : \"SCHED_DEADLINE\", \"run\" : 1",
+            "f:1:23: tasks.t.policy: not modelled: SCHED_DEADLINE; SCHED_OTHER, SCHED_BATCH, SCHED_IDLE, SCHED_FIFO and SCHED_RR are",
         ),
         (
             "\"priority\" : 20, \"run\" : 1",
@@ -231,8 +231,8 @@ fn values() {
             "f:1:44: tasks.t.phases.p.priority: 50 is not valid here, want -20 to 19 under SCHED_OTHER",
         ),
         (
-            "\"phases\" : { \"p\" : { \"policy\" : \"SCHED_FIFO\", \"run\" : 1 } }",
-            "f:1:44: tasks.t.phases.p.policy: not modelled: SCHED_FIFO; only SCHED_OTHER is scheduled here",
+            "\"phases\" : { \"p\" : { \"policy\" : \"SCHED_DEADLINE\", \"run\" : 1 } }",
+            "f:1:44: tasks.t.phases.p.policy: not modelled: SCHED_DEADLINE; SCHED_OTHER, SCHED_BATCH, SCHED_IDLE, SCHED_FIFO and SCHED_RR are",
         ),
         (
             "\"cpus\" : [], \"run\" : 1",
@@ -290,8 +290,8 @@ fn values() {
         ("\"calibration\" : 0", "f:2:30: global.calibration: 0 is not valid here, want ns per loop, 1 to 2147483647"),
         ("\"calibration\" : [ ]", "f:2:30: global.calibration: found an array, want \"CPU<n>\" or ns per loop"),
         (
-            "\"default_policy\" : \"SCHED_FIFO\"",
-            "f:2:14: global.default_policy: not modelled: SCHED_FIFO; only SCHED_OTHER is scheduled here",
+            "\"default_policy\" : \"SCHED_DEADLINE\"",
+            "f:2:14: global.default_policy: not modelled: SCHED_DEADLINE; SCHED_OTHER, SCHED_BATCH, SCHED_IDLE, SCHED_FIFO and SCHED_RR are",
         ),
         ("\"pi_enabled\" : 1", "f:2:29: global.pi_enabled: found 1, want true or false"),
         ("\"lock_pages\" : \"yes\"", "f:2:29: global.lock_pages: found \"yes\", want true or false"),

@@ -1,6 +1,6 @@
 //! The operations that each construct turns into, and the measures it reports.
 
-use contend_sim::program::ObjectKind;
+use contend_sim::program::{ObjectKind, Sched};
 
 use super::super::EventKind;
 use super::{Player, SAMPLES, load, parse, player, task, workload};
@@ -218,7 +218,7 @@ fn forks_are_named_by_task_and_count() {
     let mut p = player(text);
     assert_eq!(p.play(9), "run 1, spawn b-1-0, run 1, spawn b-1-1, exit");
     let b = p.spawned.remove(0);
-    assert_eq!((b.nice, b.affinity.as_ref().unwrap().ones().collect::<Vec<_>>()), (3, vec![1]));
+    assert_eq!((b.sched, b.affinity.as_ref().unwrap().ones().collect::<Vec<_>>()), (Some(Sched::Normal(3)), vec![1]));
     assert_eq!(Player::new(b).play(9), "sleep 5, exit");
 }
 
@@ -248,8 +248,23 @@ fn priority_changes_where_a_phase_says_so_and_stays() {
         r#""priority" : -3, "loop" : 1, "phases" : { "a" : { "run" : 1 }, "b" : { "priority" : 5, "run" : 2 },
            "c" : { "run" : 3 }, "d" : { "policy" : "SCHED_OTHER", "cpus" : [0], "run" : 4 } }"#,
     );
-    assert_eq!(workload(&text).tasks[0].nice, -3);
-    assert_eq!(player(&text).play(99), "run 1, nice 5, run 2, run 3, cpus [0], nice 0, run 4, exit");
+    assert_eq!(workload(&text).tasks[0].sched, Some(Sched::Normal(-3)));
+    assert_eq!(player(&text).play(99), "run 1, sched normal:5, run 2, run 3, cpus [0], sched normal, run 4, exit");
+}
+
+#[test]
+fn classes_follow_the_policy_in_force() {
+    let text = task(
+        r#""policy" : "SCHED_FIFO", "loop" : 1, "phases" : { "a" : { "run" : 1 }, "b" : { "priority" : 50, "run" : 2 },
+           "c" : { "policy" : "SCHED_RR", "run" : 3 }, "d" : { "policy" : "SCHED_IDLE", "run" : 4 },
+           "e" : { "policy" : "SCHED_BATCH", "priority" : -5, "run" : 5 } }"#,
+    );
+    // 10 is what rt-app takes where the priority is not said.
+    assert_eq!(workload(&text).tasks[0].sched, Some(Sched::Fifo(10)));
+    let want = "run 1, sched fifo:50, run 2, sched rr:10, run 3, sched idle, run 4, sched batch:-5, run 5, exit";
+    assert_eq!(player(&text).play(99), want);
+    let all = r#"{ "tasks" : { "t" : { "run" : 1 } }, "global" : { "default_policy" : "SCHED_RR" } }"#;
+    assert_eq!(workload(all).tasks[0].sched, Some(Sched::RoundRobin(10)));
 }
 
 #[test]
@@ -294,8 +309,8 @@ const NOTES: [&str; 11] = [
     "locks.json:24: \"loop\" beside events ends the task after so many rounds, as the tutorial says; \
      rt-app 1.0 itself goes on until \"duration\"",
     "locks.json:26: the section \"resources\" has no effect: events create what they name",
-    "locks.json:27: \"pi_enabled\" has no effect: among SCHED_OTHER tasks nobody's priority is \
-     inherited",
+    "locks.json:27: \"pi_enabled\" has no effect: nobody's priority is \
+     inherited here",
     "workgen.json:6: 2 times a key repeats another of the same object (first here); each counts, as with \
      workgen, whereas rt-app alone keeps only the last",
     "workgen.json:13: settings of logs, calibration and memory locking concern the host that runs \

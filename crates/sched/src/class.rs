@@ -1,0 +1,256 @@
+//! Scheduling classes: what a task asked for with `sched_setscheduler`, and which class of the mechanism serves it.
+//!
+//! Real-time tasks stand above the policy, which never hears of them ([`crate::rt`]); all others are the policy's. The
+//! shape and what was decided: `docs/internals/classes.md`.
+
+use crate::kernel::Kernel;
+use crate::policy::{Dequeue, Enqueue, Policy, Put};
+use crate::rq::RqData;
+use crate::task::Entity;
+use contend_platform::{SchedPlatform, TaskId, Time};
+use std::fmt;
+
+/// Priority of a real-time task, 1 (lowest) to 99, as in `chrt`.
+pub type RtPrio = u8;
+/// The highest.
+pub const RT_PRIO_MAX: RtPrio = 99;
+
+/// What `sched_setscheduler` and `setpriority` set: policy and priority. `SCHED_DEADLINE` is not modelled.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sched {
+    /// `SCHED_OTHER` with this nice value, -20 to 19.
+    Normal(i8),
+    /// `SCHED_BATCH` with this nice value: preempts nobody when it wakes up.
+    Batch(i8),
+    /// `SCHED_IDLE`: weighs 3, preempts nobody, and is preempted by any other task that wakes up.
+    Idle,
+    /// `SCHED_FIFO` with this priority.
+    Fifo(RtPrio),
+    /// `SCHED_RR` with this priority.
+    RoundRobin(RtPrio),
+}
+
+impl Default for Sched {
+    fn default() -> Self {
+        Sched::Normal(0)
+    }
+}
+
+impl Sched {
+    /// The real-time priority; `None`: the policy's.
+    #[inline]
+    pub fn rt(self) -> Option<RtPrio> {
+        match self {
+            Sched::Fifo(prio) | Sched::RoundRobin(prio) => Some(prio),
+            _ => None,
+        }
+    }
+    /// The nice value; 0 where it has no meaning.
+    pub fn nice(self) -> i8 {
+        match self {
+            Sched::Normal(nice) | Sched::Batch(nice) => nice,
+            _ => 0,
+        }
+    }
+    /// The kernel's priority, as in `sched_switch` events: 120 + nice, or 99 - the real-time priority.
+    pub fn kernel_prio(self) -> i32 {
+        self.rt().map_or(120 + i32::from(self.nice()), |prio| i32::from(RT_PRIO_MAX - prio))
+    }
+    /// What a kernel priority of a recording stands for. Whether a real-time task is FIFO or RR is not in it (FIFO), nor are
+    /// `SCHED_BATCH` and `SCHED_IDLE`. Deadline tasks (below 0) come as the highest real-time priority.
+    pub fn of_kernel_prio(prio: i32) -> Self {
+        match prio {
+            100.. => Sched::Normal((prio - 120).clamp(-20, 19) as i8),
+            // 99 would be priority 0, which no task has.
+            _ => Sched::Fifo((99 - prio.clamp(0, 98)) as RtPrio),
+        }
+    }
+    /// Tell the policy: its part of a task is kept also while the task is a real-time one.
+    pub(crate) fn apply<L: Policy>(self, policy: &L, t: &mut L::Task) {
+        match self {
+            Sched::Idle => policy.set_idle(t),
+            _ => policy.set_nice(t, self.nice()),
+        }
+    }
+    /// From text, as [`fmt::Display`] writes it; `None`: none of these.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (kind, number) = text.split_once(':').map_or((text, None), |(k, n)| (k, Some(n)));
+        let number = match number {
+            // No sign, no blank: one way of writing it.
+            Some(n) if n.strip_prefix('-').unwrap_or(n).bytes().all(|b| b.is_ascii_digit()) => {
+                Some(n.parse::<i8>().ok()?)
+            }
+            Some(_) => return None,
+            None => None,
+        };
+        let nice = || Some(number.unwrap_or(0)).filter(|n| (-20..=19).contains(n));
+        let prio = || number.and_then(|n| u8::try_from(n).ok()).filter(|n| (1..=RT_PRIO_MAX).contains(n));
+        match kind {
+            "normal" => nice().map(Sched::Normal),
+            "batch" => nice().map(Sched::Batch),
+            "idle" => number.is_none().then_some(Sched::Idle),
+            "fifo" => prio().map(Sched::Fifo),
+            "rr" => prio().map(Sched::RoundRobin),
+            _ => None,
+        }
+    }
+    /// What [`Sched::parse`] takes, in words.
+    pub const ALLOWED: &str =
+        "normal, normal:NICE, batch, batch:NICE, idle, fifo:PRIO or rr:PRIO (NICE -20 to 19, PRIO 1 to 99)";
+}
+
+impl fmt::Display for Sched {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Sched::Normal(0) => write!(f, "normal"),
+            Sched::Normal(n) => write!(f, "normal:{n}"),
+            Sched::Batch(0) => write!(f, "batch"),
+            Sched::Batch(n) => write!(f, "batch:{n}"),
+            Sched::Idle => write!(f, "idle"),
+            Sched::Fifo(p) => write!(f, "fifo:{p}"),
+            Sched::RoundRobin(p) => write!(f, "rr:{p}"),
+        }
+    }
+}
+
+/// The calls of the policy's contract, to whichever class the task is of. All with the run queue's lock held.
+impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
+    #[inline]
+    pub(crate) fn class_enqueue(&self, rd: &mut RqData<L>, task: TaskId, e: &mut Entity<L>, why: Enqueue, now: Time) {
+        match e.sched.rt() {
+            None => self.policy.enqueue(&mut rd.pol, task, &mut e.pol, why, now),
+            Some(prio) => rd.rt.enqueue(task, prio),
+        }
+    }
+    #[inline]
+    pub(crate) fn class_dequeue(&self, rd: &mut RqData<L>, task: TaskId, e: &mut Entity<L>, why: Dequeue, now: Time) {
+        match e.sched.rt() {
+            None => self.policy.dequeue(&mut rd.pol, task, &mut e.pol, why, now),
+            Some(prio) => rd.rt.dequeue(task, prio),
+        }
+    }
+    #[inline]
+    pub(crate) fn class_set_next(&self, rd: &mut RqData<L>, task: TaskId, e: &mut Entity<L>, now: Time) {
+        rd.rt.account(now);
+        match e.sched.rt() {
+            None => {
+                rd.rt.set_fair_runs(true);
+                self.policy.set_next(&mut rd.pol, task, &mut e.pol, now);
+            }
+            Some(prio) => rd.rt.set_next(task, prio),
+        }
+    }
+    /// Returns true if the task sleeps but stays queued.
+    #[inline]
+    pub(crate) fn class_put_prev(
+        &self,
+        rd: &mut RqData<L>,
+        task: TaskId,
+        e: &mut Entity<L>,
+        why: Put,
+        now: Time,
+    ) -> bool {
+        rd.rt.account(now);
+        match e.sched.rt() {
+            None => {
+                rd.rt.set_fair_runs(false);
+                self.policy.put_prev(&mut rd.pol, task, &mut e.pol, why, now)
+            }
+            Some(prio) => {
+                // The slice of one that becomes last begins anew when it runs again.
+                if why != Put::Preempted {
+                    e.rr_ticks = 0;
+                }
+                let at_head = why == Put::Preempted && !std::mem::take(&mut e.slice_over);
+                rd.rt.put_prev(task, prio, matches!(why, Put::Preempted | Put::Yielded), at_head);
+                false
+            }
+        }
+    }
+    /// Returns true if the running task is to be preempted.
+    #[inline]
+    pub(crate) fn class_tick(&self, rd: &mut RqData<L>, task: TaskId, e: &mut Entity<L>, now: Time) -> bool {
+        let Some(prio) = e.sched.rt() else { return self.policy.tick(&mut rd.pol, task, &mut e.pol, now) };
+        if !matches!(e.sched, Sched::RoundRobin(_)) {
+            return false;
+        }
+        e.rr_ticks += 1;
+        if u64::from(e.rr_ticks) * self.tick_ns < self.features.rr_timeslice_ms * 1_000_000 {
+            return false;
+        }
+        e.rr_ticks = 0;
+        e.slice_over = rd.rt.waits_at(prio);
+        e.slice_over
+    }
+    /// Does a task just queued preempt the running one? `None`: both are the policy's, which is to be asked.
+    pub(crate) fn class_preempts(rd: &RqData<L>, woken: Sched, curr: Sched) -> Option<bool> {
+        match (woken.rt(), curr.rt()) {
+            (Some(woken), curr) => Some(!rd.rt.throttled() && curr.is_none_or(|curr| woken > curr)),
+            (None, Some(_)) => Some(false),
+            (None, None) => match (woken, curr) {
+                (Sched::Idle, Sched::Idle) => None,
+                (Sched::Idle, _) => Some(false),
+                (_, Sched::Idle) => Some(true),
+                (Sched::Batch(_), _) => Some(false),
+                _ => None,
+            },
+        }
+    }
+    /// What the task weighs among fair ones: nothing if it is a real-time task.
+    #[inline]
+    pub(crate) fn weight_of(&self, e: &Entity<L>) -> u64 {
+        if e.sched.rt().is_some() { 0 } else { self.policy.weight(&e.pol) }
+    }
+    /// [`Policy::h_load`] of the task's own load: nothing if it is a real-time task.
+    #[inline]
+    pub(crate) fn load_of(&self, rd: &RqData<L>, e: &Entity<L>) -> u64 {
+        if e.sched.rt().is_some() { 0 } else { self.policy.h_load(&rd.pol, &e.pol, e.load.get()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_goes_both_ways() {
+        for text in ["normal", "normal:-20", "normal:19", "batch", "batch:5", "idle", "fifo:1", "fifo:99", "rr:50"] {
+            assert_eq!(Sched::parse(text).expect(text).to_string(), text);
+        }
+        assert_eq!(Sched::parse("normal:0"), Some(Sched::Normal(0)));
+        for text in [
+            "",
+            "fifo",
+            "fifo:0",
+            "fifo:100",
+            "fifo:-1",
+            "fifo:+5",
+            "fifo: 5",
+            "rr:",
+            "idle:1",
+            "normal:20",
+            "batch:-21",
+            "deadline",
+            "rr:300",
+        ] {
+            assert_eq!(Sched::parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn kernel_priorities_go_both_ways() {
+        for (sched, prio) in [
+            (Sched::Normal(0), 120),
+            (Sched::Normal(-20), 100),
+            (Sched::Normal(19), 139),
+            (Sched::Fifo(99), 0),
+            (Sched::Fifo(1), 98),
+        ] {
+            assert_eq!((sched.kernel_prio(), Sched::of_kernel_prio(prio)), (prio, sched));
+        }
+        assert_eq!(Sched::of_kernel_prio(-1), Sched::Fifo(99), "a deadline task");
+        assert_eq!(Sched::of_kernel_prio(99), Sched::Fifo(1));
+        assert_eq!(Sched::of_kernel_prio(i32::MAX), Sched::Normal(19));
+        assert_eq!(Sched::of_kernel_prio(i32::MIN), Sched::Fifo(99));
+    }
+}

@@ -1,0 +1,268 @@
+//! What CPUs do for one another's real-time tasks: where a woken one goes, push and pull.
+//!
+//! Each CPU has a *level*: the highest real-time priority that runs or waits there, 0 if there is none. A task goes to a CPU of
+//! a level below its own priority, the lowest there is. Whether a CPU of level 0 is idle does not matter.
+
+use super::queue::Published;
+use crate::class::{RT_PRIO_MAX, RtPrio};
+use crate::cpuset::Affinity;
+use crate::kernel::{Held, Kernel};
+use crate::policy::{Enqueue, Policy};
+use contend_platform::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use contend_platform::{Account, CpuId, Platform, SchedEvent, SchedPlatform, TaskId, Work};
+use std::sync::atomic::AtomicU64;
+
+const LEVELS: usize = RT_PRIO_MAX as usize + 1;
+/// Words of a level (a count and a pointer to a mask) on one line.
+const LEVELS_PER_LINE: usize = 4;
+
+/// What all CPUs know of one another: made with the first real-time task.
+pub(crate) struct Shared<P: Platform> {
+    /// How many CPUs are at each level.
+    counts: Vec<P::Word>,
+    /// Which ones. An observer's bitmaps without simulated cost.
+    at_level: Vec<CpuMask>,
+    /// By CPU: its level, and the highest priority that waits there.
+    cpus: Vec<P::Word>,
+    /// On how many CPUs real-time tasks wait, and on which. The mask is as above.
+    nr_overloaded: P::Word,
+    overloaded: CpuMask,
+}
+
+struct CpuMask(Vec<AtomicU64>);
+
+impl CpuMask {
+    fn new(cpus: usize) -> Self {
+        CpuMask((0..cpus.div_ceil(64)).map(|_| AtomicU64::new(0)).collect())
+    }
+    fn set(&self, cpu: CpuId, on: bool) {
+        let (word, bit) = (&self.0[cpu.index() / 64], 1 << (cpu.0 % 64));
+        if on {
+            word.fetch_or(bit, Relaxed);
+        } else {
+            word.fetch_and(!bit, Relaxed);
+        }
+    }
+    fn has(&self, cpu: CpuId) -> bool {
+        self.0[cpu.index() / 64].load(Relaxed) >> (cpu.0 % 64) & 1 != 0
+    }
+    /// Ascending.
+    fn iter(&self) -> impl Iterator<Item = CpuId> + '_ {
+        self.0.iter().enumerate().flat_map(|(i, word)| {
+            let mut left = word.load(Relaxed);
+            std::iter::from_fn(move || {
+                let bit = left.trailing_zeros();
+                left &= left.wrapping_sub(1);
+                (bit < 64).then(|| CpuId((i * 64) as u16 + bit as u16))
+            })
+        })
+    }
+}
+
+impl<P: Platform> Shared<P> {
+    fn new(p: &P, cpus: usize) -> Self {
+        let mut counts = Vec::with_capacity(LEVELS);
+        for first in (0..LEVELS).step_by(LEVELS_PER_LINE) {
+            let line = p.line();
+            let here = first..LEVELS.min(first + LEVELS_PER_LINE);
+            counts.extend(here.map(|level| p.word(line, if level == 0 { cpus as u64 } else { 0 })));
+        }
+        let at_level: Vec<CpuMask> = (0..LEVELS).map(|_| CpuMask::new(cpus)).collect();
+        (0..cpus).for_each(|c| at_level[0].set(CpuId(c as u16), true));
+        Shared {
+            counts,
+            at_level,
+            cpus: (0..cpus).map(|_| p.word(p.line(), 0)).collect(),
+            nr_overloaded: p.word(p.line(), 0),
+            overloaded: CpuMask::new(cpus),
+        }
+    }
+}
+
+fn pack(of: Published) -> u64 {
+    u64::from(of.level) << 8 | u64::from(of.waiting)
+}
+
+fn unpack(word: u64) -> Published {
+    Published { level: (word >> 8) as RtPrio, waiting: word as u8 }
+}
+
+impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
+    /// A real-time task is about to be.
+    pub(crate) fn rt_shared(&self, p: &P) -> &Shared<P> {
+        self.rt.get_or_init(|| Shared::new(p, self.rqs.len()))
+    }
+
+    /// The real-time priority of a task that is the caller's: its waker's, its parent's, or under its run queue's lock.
+    pub(crate) fn rt_prio(&self, p: &P, task: TaskId) -> Option<RtPrio> {
+        self.rt.get()?;
+        // SAFETY: the caller owns the entity, as said above.
+        unsafe { p.read(&self.task(task).ent, |e| e.sched.rt()) }
+    }
+
+    /// The part of [`Kernel::publish`] that is about real-time tasks.
+    pub(crate) fn rt_publish(&self, p: &P, held: &Held) {
+        let shared = self.rt_shared(p);
+        let cpu = held.0;
+        let (old, new) = self.with_rq(p, held, |rd| {
+            let new = rd.rt.published_now();
+            (std::mem::replace(&mut rd.rt.published, new), new)
+        });
+        p.store(&shared.cpus[cpu.index()], pack(new), Release);
+        if old.level != new.level {
+            // First in, then out: a reader finds the CPU at one level at least.
+            shared.at_level[usize::from(new.level)].set(cpu, true);
+            p.fetch_add(&shared.counts[usize::from(new.level)], 1, AcqRel);
+            p.fetch_add(&shared.counts[usize::from(old.level)], 1u64.wrapping_neg(), AcqRel);
+            shared.at_level[usize::from(old.level)].set(cpu, false);
+        }
+        if (old.waiting == 0) != (new.waiting == 0) {
+            shared.overloaded.set(cpu, new.waiting != 0);
+            let by = if new.waiting != 0 { 1 } else { 1u64.wrapping_neg() };
+            p.fetch_add(&shared.nr_overloaded, by, AcqRel);
+        }
+    }
+
+    // ---- placement -------------------------------------------------------------------------------------------
+
+    /// Where a woken or new real-time task goes that belongs to `prev`.
+    pub(crate) fn select_rt(&self, p: &P, prio: RtPrio, prev: CpuId, affinity: &Affinity) -> CpuId {
+        let shared = self.rt_shared(p);
+        if affinity.allows(prev) && unpack(p.load(&shared.cpus[prev.index()], Acquire)).level < prio {
+            return prev;
+        }
+        let fallback = || if affinity.allows(prev) { Some(prev) } else { affinity.first(self.rqs.len()) };
+        self.find_lowest(p, prio, prev, affinity).or_else(fallback).expect("set_affinity refuses an empty set")
+    }
+
+    /// An allowed CPU of the lowest level below `prio`, near `prev`.
+    fn find_lowest(&self, p: &P, prio: RtPrio, prev: CpuId, affinity: &Affinity) -> Option<CpuId> {
+        let shared = self.rt_shared(p);
+        let this = p.cpu();
+        for level in 0..usize::from(prio) {
+            if p.load(&shared.counts[level], Acquire) == 0 {
+                continue;
+            }
+            let mask = &shared.at_level[level];
+            let good = |c: &CpuId| mask.has(*c) && affinity.allows(*c);
+            if good(&prev) {
+                return Some(prev);
+            }
+            for domain in self.domains.of(prev) {
+                if domain.span.binary_search(&this).is_ok() && good(&this) {
+                    return Some(this);
+                }
+                if let Some(c) = domain.span.iter().copied().find(good) {
+                    return Some(c);
+                }
+            }
+            if let Some(c) = mask.iter().find(good) {
+                return Some(c);
+            }
+        }
+        None
+    }
+
+    // ---- push ------------------------------------------------------------------------------------------------
+
+    /// Release a run queue's lock; then, if real-time tasks wait behind one there, look for other CPUs for them.
+    pub(crate) fn unlock_pushing(&self, p: &P, held: Held) {
+        let cpu = held.0;
+        let push =
+            self.rt.get().is_some() && self.features.rt_push_pull && self.with_rq(p, &held, |rd| rd.rt.wants_push());
+        self.unlock(p, held);
+        if push {
+            let before = p.enter(Account::Balance);
+            while self.push_one(p, cpu) {}
+            p.enter(before);
+        }
+    }
+
+    /// Move the highest waiting task that can go anywhere from `src` to a CPU of a lower level; false: there is none.
+    fn push_one(&self, p: &P, src: CpuId) -> bool {
+        let held = self.lock(p, src);
+        let waiting: Vec<_> =
+            self.with_rq(p, &held, |rd| if rd.rt.wants_push() { rd.rt.waiting().collect() } else { Vec::new() });
+        let found = waiting.into_iter().find_map(|(prio, task)| {
+            let affinity = self.affinity(p, task);
+            if !affinity.is_movable() {
+                return None;
+            }
+            // Only the first that may move at all is tried, as upstream.
+            Some((task, prio, self.find_lowest(p, prio, src, &affinity)))
+        });
+        self.unlock(p, held);
+        let Some((task, prio, Some(dst))) = found else { return false };
+        if dst == src {
+            return false;
+        }
+        let (from, to) = self.double_lock(p, src, dst);
+        let moved = self.with_rq(p, &to, |rd| rd.rt.level() < prio) && self.move_rt(p, &from, &to, task);
+        self.unlock(p, to);
+        self.unlock(p, from);
+        moved
+    }
+
+    /// Move a task that waits on `from`, if it still does and has been switched away from.
+    fn move_rt(&self, p: &P, from: &Held, to: &Held, task: TaskId) -> bool {
+        let waits = |rd: &crate::rq::RqData<L>| rd.curr != Some(task) && rd.rt.waiting().any(|(_, t)| t == task);
+        if !self.with_rq(p, from, |rd| waits(rd)) {
+            return false;
+        }
+        // It is on `from`, whose lock is held, so its affinity cannot change.
+        if !self.affinity(p, task).allows(to.0) {
+            return false;
+        }
+        p.charge(Work::BalanceTask, 1);
+        self.deactivate(p, from, task);
+        p.store(&self.task(task).cpu, u64::from(to.0.0), Release);
+        p.trace(SchedEvent::Migrate { task, from: from.0, to: to.0 });
+        self.activate(p, to, task, Enqueue::Migrate);
+        self.check_preempt(p, to, task);
+        self.publish(p, from);
+        self.publish(p, to);
+        true
+    }
+
+    // ---- pull ------------------------------------------------------------------------------------------------
+
+    /// The real-time task of this CPU goes to sleep: take the highest ones that wait elsewhere, if they are higher than what is left
+    /// here. Returns with the lock held again.
+    pub(crate) fn pull_rt(&self, p: &P, held: Held) -> Held {
+        let shared = self.rt_shared(p);
+        let this = held.0;
+        let (mut own, leaves) = self.with_rq(p, &held, |rd| (rd.rt.published_now().waiting, rd.rt.running()));
+        let throttled = self.with_rq(p, &held, |rd| rd.rt.throttled());
+        if !self.features.rt_push_pull || throttled || leaves.is_none_or(|prio| own >= prio) {
+            return held;
+        }
+        let before = p.enter(Account::Balance);
+        let mut held = held;
+        if p.load(&shared.nr_overloaded, Acquire) > 0 {
+            let sources: Vec<CpuId> = shared.overloaded.iter().filter(|c| *c != this).collect();
+            for src in sources {
+                if unpack(p.load(&shared.cpus[src.index()], Acquire)).waiting <= own {
+                    continue;
+                }
+                self.unlock(p, held);
+                let (to, from) = self.double_lock(p, this, src);
+                // One that is higher than what runs there is about to run there.
+                let waiting: Vec<_> = self.with_rq(p, &from, |rd| {
+                    let running = rd.rt.running().unwrap_or(0);
+                    let fit = |prio: RtPrio| !rd.rt.throttled() && prio > own && prio <= running;
+                    rd.rt.waiting().filter(|(prio, _)| fit(*prio)).collect()
+                });
+                let allowed = |task| self.affinity(p, task).allows(this);
+                if let Some((prio, task)) = waiting.into_iter().find(|(_, t)| allowed(*t))
+                    && self.move_rt(p, &from, &to, task)
+                {
+                    own = prio;
+                }
+                self.unlock(p, from);
+                held = to;
+            }
+        }
+        p.enter(before);
+        held
+    }
+}
