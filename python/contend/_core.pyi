@@ -93,7 +93,12 @@ def machine_import(
     speed: bool = False,
 ) -> str: ...
 def model(
-    path: str | PathLike[str], *, command: str = "", all: bool = False, out: str | PathLike[str] | None = None
+    path: str | PathLike[str],
+    *,
+    command: str = "",
+    all: bool = False,
+    cpu_hz: int | None = None,
+    out: str | PathLike[str] | None = None,
 ) -> str: ...
 def validate(
     *,

@@ -115,7 +115,7 @@ def explain(result: Result) -> dict[str, Any]:
         "outcome_meaning": OUTCOMES.get(s["outcome"], ""),
         "outcome_detail": s["outcome_detail"],
         "recordings": s["recordings"],
-        "rescaled": s["rescaled"],
+        "rescaled": s.get("rescaled", []),
         "recorded_locks": s["recorded_locks"],
         "ledger": ledger_rows(result),
         "largest_loss": largest and {**largest, "share_of_busy": largest["ns"] / (busy or 1)},

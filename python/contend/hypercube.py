@@ -15,13 +15,16 @@ def uncertain(costs: Iterable[Mapping[str, Any]]) -> dict[str, Range]:
     return {f"machine.{c['name']}": (float(c["lo"]), float(c["hi"]), True) for c in costs if c["lo"] < c["hi"]}
 
 
-def draw(ranges: Mapping[str, Range], count: int, name: str) -> list[dict[str, float]]:
+def draw(
+    ranges: Mapping[str, Range], count: int, name: str, own: Mapping[str, str] | None = None
+) -> list[dict[str, float]]:
     """A Latin hypercube: each range is cut into `count` parts that are equally wide in the logarithm (linearly where a
-    range begins at 0), and each part is drawn from once. A key is drawn alike wherever `name`, range and count are.
+    range begins at 0), and each part is drawn from once. A key is drawn alike wherever `name`, range and count are; one that
+    `own` has, where its text there is the same, too.
     """
     drawn: list[dict[str, float]] = [{} for _ in range(count)]
     for key, (lo, hi, whole) in ranges.items():
-        rng = random.Random(f"{name} {key}")
+        rng = random.Random(" ".join([name, key, *([own[key]] if own and key in own else [])]))
         places = rng.sample(range(count), count)
         for settings, place in zip(drawn, places, strict=True):
             u = (place + rng.random()) / count

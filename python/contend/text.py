@@ -59,7 +59,7 @@ def run_report(summary: dict[str, Any], out: Console) -> None:
     from contend.explain import USEFUL
 
     out.print(escape(outcome_sentence(summary)))
-    for line in [*summary["recordings"], *(r["said"] for r in summary["rescaled"])]:
+    for line in [*summary["recordings"], *(r["said"] for r in summary.get("rescaled", []))]:
         out.print(escape(line))
     ledger = summary["ledger_ns"]
     total = sum(ledger.values()) or 1

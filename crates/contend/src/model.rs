@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use contend_trace::xentrace::Clock;
 use contend_workload::WorkloadSpec;
 use contend_workload::model::fitted::{self, Fitted};
 use contend_workload::model::step::Why;
@@ -37,12 +38,23 @@ impl Form {
     }
 }
 
+/// What of a recording is meant, and how it is to be read (docs/recordings.md).
+#[derive(Clone, Debug, Default)]
+pub struct Which {
+    /// The tasks that this command started; empty: the first one's.
+    pub command: String,
+    /// All tasks.
+    pub all: bool,
+    /// Frequency of a binary Xen trace's time stamps.
+    pub cpu_hz: Option<u64>,
+}
+
 /// A recording, or an exact model, as a model: what it holds as one JSON object. With `out` it is written there, in the form that the name
 /// says; whole or not at all.
 ///
 /// # Errors
 /// `path` is neither; nothing in it can be replayed; `out` has another ending than `.toml`, `.arrow` or `.json`, or cannot be written.
-pub fn model(path: &Path, command: &str, all: bool, out: Option<&Path>) -> Result<Value, RunError> {
+pub fn model(path: &Path, which: &Which, out: Option<&Path>) -> Result<Value, RunError> {
     let form = out.map(|out| {
         Form::of(out).ok_or_else(|| {
             let at = At { file: "--out".into(), line: 0, key: String::new() };
@@ -52,7 +64,7 @@ pub fn model(path: &Path, command: &str, all: bool, out: Option<&Path>) -> Resul
     });
     let form = form.transpose()?;
     let plan = Scenario::from_path(path)?.plan()?;
-    let (model, report) = of_plan(&plan, command, all)?;
+    let (model, report) = of_plan(&plan, which)?;
     let mut said = match &model {
         Model::Exact(exact) => describe(exact, &fitted::fit(exact)),
         Model::Fitted(fitted) => json!({"form": "fitted", "source": fitted.source, "roles": roles(fitted)}),
@@ -79,7 +91,7 @@ pub fn model(path: &Path, command: &str, all: bool, out: Option<&Path>) -> Resul
 }
 
 /// The model of a plan's workload, and what became of its recording.
-fn of_plan(plan: &Plan, command: &str, all: bool) -> Result<(Model, Option<RecordingReport>), RunError> {
+fn of_plan(plan: &Plan, which: &Which) -> Result<(Model, Option<RecordingReport>), RunError> {
     let read = |file: &str| plan.read_input(file);
     let input = |file: &str| {
         let read = read(file);
@@ -87,12 +99,22 @@ fn of_plan(plan: &Plan, command: &str, all: bool) -> Result<(Model, Option<Recor
     };
     match &plan.workload {
         Some(WorkloadSpec::Recording(spec)) => {
-            let spec = RecordingSpec { command: command.into(), all, ..spec.clone() };
+            let Which { command, all, cpu_hz } = which.clone();
+            let cpu_hz = cpu_hz.unwrap_or(spec.cpu_hz);
+            if !Clock::HZ_RANGE.contains(&cpu_hz) {
+                let right = format!("{} to {} Hz", Clock::HZ_RANGE.start(), Clock::HZ_RANGE.end());
+                return Err(ScenarioError::Value { at: at_cpu_hz(), found: cpu_hz.to_string(), right }.into());
+            }
+            let spec = RecordingSpec { command, all, cpu_hz, ..spec.clone() };
             let made = spec.model(input(&spec.file)?, &read);
             let (model, report) = made.map_err(|e| plan.workload_error(e.into()))?;
             Ok((Model::Exact(model), Some(report)))
         }
         Some(WorkloadSpec::Model(spec)) => {
+            if let Some(hz) = which.cpu_hz {
+                let right = "none: a model has times".into();
+                return Err(ScenarioError::Value { at: at_cpu_hz(), found: hz.to_string(), right }.into());
+            }
             let model = Model::parse(&input(&spec.file)?, &spec.file).map_err(|e| plan.workload_error(e.into()))?;
             Ok((model, None))
         }
@@ -102,6 +124,10 @@ fn of_plan(plan: &Plan, command: &str, all: bool) -> Result<(Model, Option<Recor
             Err(ScenarioError::Value { at, found, right: "a recording or a model".into() }.into())
         }
     }
+}
+
+fn at_cpu_hz() -> At {
+    At { file: "--cpu-hz".into(), line: 0, key: String::new() }
 }
 
 fn seconds(ns: u64) -> f64 {

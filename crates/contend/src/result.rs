@@ -138,7 +138,7 @@ pub struct RunTimes {
 }
 
 fn rescaled(r: &Rescaled) -> RunTimes {
-    let Rescaled { file, recorded, here } = r.clone();
+    let Rescaled { file, recorded, here, .. } = r.clone();
     RunTimes { file, recorded_speed: recorded, speed: here, run_times_x: 1.0 / r.factor(), said: r.to_string() }
 }
 
@@ -454,7 +454,7 @@ pub(crate) fn summarise(plan: &Plan, r: &RunResult, origins: &Origins, inputs: B
         },
         recorded_locks: origins.recordings.iter().flat_map(recorded_locks).collect(),
         recordings: origins.recordings.iter().map(ToString::to_string).collect(),
-        rescaled: origins.rescaled.iter().filter(|r| r.recorded != r.here).map(rescaled).collect(),
+        rescaled: origins.rescaled.iter().filter(|r| r.recorded == 0 || r.recorded != r.here).map(rescaled).collect(),
         features: Ordered(features),
     };
     let stored = inputs.iter().map(|(name, i)| (name.clone(), i.stored.clone())).collect();

@@ -7,7 +7,7 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use contend_machine::Machine;
+use contend_machine::{Machine, Unit};
 use contend_sched::features::PolicyKind;
 use contend_sim::guest::Guests;
 use contend_sim::host::{Limits, Outcome, Setup, Status, simulate};
@@ -137,18 +137,25 @@ fn programs(plan: &Plan, read: ReadFile<'_>) -> Result<(Workload, Guests, Origin
     Ok((workload, guests, origins))
 }
 
-/// The plan's machine; what is certain of it there has no range: that it is as fast as itself, where what it runs was recorded on it, and
-/// its speed where nothing recorded runs.
+/// The plan's machine, its speed with the range of its ratio to those of the machines that were recorded; none where nothing was recorded
+/// elsewhere, since how fast a machine is against itself is certain.
 ///
 /// # Errors
 /// The workload cannot be built.
 pub fn uncertain_machine(plan: &Plan) -> Result<Machine, ScenarioError> {
     let (_, _, origins) = programs(plan, &|name| plan.read_input(name))?;
     let mut machine = plan.machine.clone();
-    if origins.rescaled.iter().all(|r| r.factor() == 1.0) {
-        let speed = &mut machine.costs.cpu.speed;
-        (speed.lo, speed.hi) = (speed.value, speed.value);
+    let speed = &mut machine.costs.cpu.speed;
+    if *speed != plan.machine_base.costs.cpu.speed {
+        // The scenario says it.
+        return Ok(machine);
     }
+    let others = origins.rescaled.iter().filter(|r| r.factor() != 1.0 || !r.is_of(&machine.name, speed));
+    let others = others.filter(|r| r.recorded > 0 && r.here > 0);
+    let ranges = others.map(|r| r.range(speed)).reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
+    let (lo, hi) = ranges.unwrap_or((speed.value, speed.value));
+    // What `--set` takes.
+    (speed.lo, speed.hi) = (lo.max(speed.value.min(1)), hi.min(Unit::PerS.max()));
     Ok(machine)
 }
 

@@ -161,7 +161,8 @@ pub fn validate(plan: &Plan, progress: &mut dyn FnMut(Status) -> bool) -> Result
     }
     let (everything, _) = recording.model("", true).map_err(of_workload)?;
     let mut workload = Workload::default();
-    spec.play(everything, &mut workload, 1.0).map_err(of_workload)?;
+    let rescaled = recording.rescaled(plan.machine.costs.cpu.speed.value);
+    spec.play(everything, &mut workload, rescaled.factor()).map_err(of_workload)?;
 
     let names: HashMap<u32, &str> = report.per_task.iter().map(|t| (t.pid, t.name.as_str())).collect();
     let recorded = kept.stats(|pid| names.get(&pid).copied());
@@ -197,7 +198,7 @@ pub fn validate(plan: &Plan, progress: &mut dyn FnMut(Status) -> bool) -> Result
         machine: plan.machine_base.name.clone(),
         policy: plan.preset.name.into(),
         outcome: if result.outcome == Outcome::Interrupted { "interrupted" } else { result.outcome.name() },
-        report: report.to_string(),
+        report: if rescaled.factor() == 1.0 { report.to_string() } else { format!("{report}\n  {rescaled}") },
         recorded_locks: recorded_locks(&report),
         hidden_arrivals: if hides { recorded.after_idle.1 } else { 0 },
         all: pair(&recorded.all, &simulated.all),

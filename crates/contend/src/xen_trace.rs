@@ -5,9 +5,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use contend_trace::TraceError;
+use contend_trace::xentrace::XenEvent;
 use contend_trace::xentrace::layout::{Field, fields};
 use contend_trace::xentrace::{Clock, PcpuSummary, Record, RunState, Summarizer, TimeOrder, VcpuSummary, Writer, open};
-use contend_trace::xentrace::{XenEvent, XenReadReport};
 use hdrhistogram::Histogram;
 use serde_json::{Map, Value, json};
 use thiserror::Error;
@@ -96,7 +96,7 @@ pub fn summary(path: &Path, hz: u64, go_on: &mut dyn FnMut() -> bool) -> Result<
         "events": s.events,
         "unchained": s.unchained,
         "beyond": s.beyond,
-        "reading": reading(&order.report(), order.late()),
+        "reading": reading(&order),
     }))
 }
 
@@ -160,7 +160,8 @@ fn histogram(h: &Histogram<u32>) -> Value {
 }
 
 /// What reading met.
-fn reading(r: &XenReadReport, late: u64) -> Value {
+fn reading(order: &TimeOrder) -> Value {
+    let r = &order.report();
     let by_id = |counts: &std::collections::BTreeMap<u32, u64>| -> Map<String, Value> {
         counts.iter().map(|(id, count)| (format!("{id:#07x}"), json!(count))).collect()
     };
@@ -175,7 +176,8 @@ fn reading(r: &XenReadReport, late: u64) -> Value {
         "untimed": r.untimed,
         "backwards": r.backwards.count,
         "backwards_worst_ticks": r.backwards.worst_ticks,
-        "late": late,
+        "late": order.late(),
+        "strays": order.strays(),
         "lost": r.lost.events,
         "gaps": r.lost.gaps,
         "padding_bytes": r.padding,
@@ -220,7 +222,7 @@ impl Dump {
 
     /// What reading met, as in the summary.
     pub fn reading(&self) -> Value {
-        reading(&self.order.report(), self.order.late())
+        reading(&self.order)
     }
 
     fn line(&mut self, to: &mut String, record: &Record) {
@@ -282,5 +284,5 @@ pub fn rewrite(path: &Path, out: &Path, go_on: &mut dyn FnMut() -> bool) -> Resu
         let _ = std::fs::remove_file(out);
         return Err(error);
     }
-    Ok(reading(&order.report(), order.late()))
+    Ok(reading(&order))
 }

@@ -10,6 +10,7 @@ use std::sync::OnceLock;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use crate::costs::Unit;
 use crate::costs::{Arity, Cost, Costs, Key, SECTIONS, keys};
 use crate::error::{At, MachineError};
 use crate::topology::{Flaw, Numbering, Place, SLIT_MAX, Shape, Topology};
@@ -95,6 +96,12 @@ pub(crate) fn check(cost: &Cost, key: Key, index: usize, at: impl Fn(&str) -> At
                 right: format!("{} to {} {}", unit.min(), unit.max(), unit.name()),
             });
         }
+    }
+    // 0 is no speed but "not known".
+    if unit == Unit::PerS && (cost.lo == 0 || cost.value == 0) && cost.hi > 0 {
+        let found = format!("lo = {}, value = {}, hi = {}", cost.lo, cost.value, cost.hi);
+        let right = "all three 0 (not known), or none".into();
+        return Err(MachineError::OutOfRange { at: at(""), found, right });
     }
     if cost.lo > cost.value || cost.value > cost.hi {
         return Err(MachineError::Band { at: at(""), lo: cost.lo, value: cost.value, hi: cost.hi });

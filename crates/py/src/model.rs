@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use contend::RunError;
+use contend::model::Which;
 use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::prelude::*;
 
@@ -10,9 +11,17 @@ use super::{Asked, looking, run_error};
 
 /// What a recording or a model holds, as one JSON object; written to `out` as a model, if that is given.
 #[pyfunction]
-#[pyo3(signature = (path, *, command="", all=false, out=None))]
-pub fn model(py: Python<'_>, path: PathBuf, command: &str, all: bool, out: Option<PathBuf>) -> PyResult<String> {
-    let said = py.detach(|| contend::model::model(&path, command, all, out.as_deref())).map_err(run_error)?;
+#[pyo3(signature = (path, *, command=String::new(), all=false, cpu_hz=None, out=None))]
+pub fn model(
+    py: Python<'_>,
+    path: PathBuf,
+    command: String,
+    all: bool,
+    cpu_hz: Option<u64>,
+    out: Option<PathBuf>,
+) -> PyResult<String> {
+    let which = Which { command, all, cpu_hz };
+    let said = py.detach(|| contend::model::model(&path, &which, out.as_deref())).map_err(run_error)?;
     py.check_signals()?;
     Ok(said.to_string())
 }

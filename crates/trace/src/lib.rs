@@ -40,5 +40,5 @@ pub use detect::EXPECTED;
 pub use error::TraceError;
 pub use event::{Comm, Context, Event, Kind, Nanos, TaskRef, TaskState};
 pub use reader::{Format, Reader, open};
-pub use report::ReadReport;
+pub use report::{Damage, ReadReport};
 pub use sink::{At, SchedSink, Task};

@@ -179,6 +179,7 @@ impl Reader {
             unparsable: t.unparsable.clone(),
             lost: t.lost,
             out_of_order: t.out_of_order,
+            strays: t.strays,
             unchained: t.unchained,
             truncated: t.truncated || self.cut.as_ref().is_some_and(|cut| cut.load(Ordering::Relaxed)),
             clock: t.clock.clone(),

@@ -23,6 +23,8 @@ pub struct ReadReport {
     pub lost: Lost,
     /// Events whose time is before that of an event above them in the file. They are returned as they stand.
     pub out_of_order: OutOfOrder,
+    /// Records left out, since no other record of their CPU is within hours of their time stamps.
+    pub strays: u64,
     /// Switches away from a task that the CPU's switch before did not bring, with no gap marked between them: events
     /// are missing and the recorder does not say so.
     pub unchained: u64,
@@ -89,28 +91,42 @@ impl fmt::Display for ReadReport {
                 write!(f, " {name} {count}")?;
             }
         }
-        if self.lost.gaps > 0 {
-            write!(f, "\n  lost: {} events in {} gaps", self.lost.events, self.lost.gaps)?;
-        }
-        if self.lost.before_start > 0 {
-            write!(f, "\n  overwritten before the first event: {}", self.lost.before_start)?;
-        }
-        if self.out_of_order.count > 0 {
-            write!(f, "\n  out of order: {}, worst by {} ns", self.out_of_order.count, self.out_of_order.worst_ns)?;
-        }
+        write!(f, "{}", Damage(self))?;
         if self.unchained > 0 {
             write!(f, "\n  switches that do not follow from the one before on their CPU: {}", self.unchained)?;
         }
-        match &self.unparsable.first {
-            Some((line, text)) if self.format.is_text() => {
-                write!(f, "\n  damaged lines: {}, first line {line}: {text:?}", self.unparsable.count)?;
+        Ok(())
+    }
+}
+
+/// What of a recording is missing or damaged, a line each, each on a new line; nothing if nothing is.
+pub struct Damage<'a>(pub &'a ReadReport);
+
+impl fmt::Display for Damage<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ReadReport { lost, out_of_order, strays, unparsable, format, truncated, .. } = self.0;
+        if lost.gaps > 0 {
+            write!(f, "\n  lost: {} events in {} gaps", lost.events, lost.gaps)?;
+        }
+        if lost.before_start > 0 {
+            write!(f, "\n  overwritten before the first event: {}", lost.before_start)?;
+        }
+        if out_of_order.count > 0 {
+            write!(f, "\n  out of order: {}, worst by {} ns", out_of_order.count, out_of_order.worst_ns)?;
+        }
+        if *strays > 0 {
+            write!(f, "\n  left out, their time stamps hours away from all others: {strays}")?;
+        }
+        match &unparsable.first {
+            Some((line, text)) if format.is_text() => {
+                write!(f, "\n  damaged lines: {}, first line {line}: {text:?}", unparsable.count)?;
             }
             Some((byte, what)) => {
-                write!(f, "\n  damaged records: {}, first at byte {byte}: {what}", self.unparsable.count)?;
+                write!(f, "\n  damaged records: {}, first at byte {byte}: {what}", unparsable.count)?;
             }
             None => {}
         }
-        if self.truncated {
+        if *truncated {
             write!(f, "\n  truncated: the file ends before it should")?;
         }
         Ok(())

@@ -17,6 +17,7 @@ pub(crate) struct Tally {
     pub unparsable: Unparsable,
     pub lost: Lost,
     pub out_of_order: OutOfOrder,
+    pub strays: u64,
     pub unchained: u64,
     pub cpus_declared: Option<u32>,
     pub clock: Option<String>,

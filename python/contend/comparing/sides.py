@@ -18,6 +18,9 @@ from contend.result import Result, load
 Comparable = str | os.PathLike[str] | Mapping[str, Any]
 """A stored result, a directory of repeats, a scenario's file, or a mapping with its keys."""
 
+SPEED = "cpu.speed"
+"""The cost that is estimated for each machine by itself."""
+
 SEED_LAST = (1 << 63) - 1
 
 
@@ -46,7 +49,7 @@ class Side:
     def vary(self, seeds: Sequence[int]) -> None:
         """Draw the uncertain costs of its machine for each seed but the first.
 
-        Costs of one key and range are drawn alike for all sides.
+        Costs of one key and range are drawn alike for all sides; but how fast a machine computes is drawn for each machine.
 
         Raises ContendError where there is nothing to draw.
         """
@@ -55,11 +58,14 @@ class Side:
                                "should be a result or a scenario")  # fmt: skip
         mapping = isinstance(self.scenario, Mapping)
         asked = {"json": json.dumps(self.scenario)} if mapping else {"path": self.scenario}
-        ranges = hypercube.uncertain(json.loads(scenario_costs(**asked)))
+        costs = json.loads(scenario_costs(**asked))
+        ranges = hypercube.uncertain(costs)
         if not ranges:
             raise ContendError(f"--vary-machine: no cost of the machine of {self.name} has a range; `contend list "
                                "costs --machine M` shows those of a machine")  # fmt: skip
-        self.costs = dict(zip(seeds[1:], hypercube.draw(ranges, len(seeds) - 1, "compare"), strict=True))
+        # Two machines are not wrong about their speeds in the same direction.
+        own = {f"machine.{c['name']}": json.dumps(c) for c in costs if c["name"] == SPEED}
+        self.costs = dict(zip(seeds[1:], hypercube.draw(ranges, len(seeds) - 1, "compare", own), strict=True))
 
 
 def read(what: Comparable, number: int) -> Side:

@@ -11,6 +11,7 @@ import click
 from contend import _core
 from contend.units import duration_us, percent, seconds, si
 from contend.working import EXIT_OK
+from contend.xen.trace import cpu_hz_option
 
 ROLES_MAX = 20
 
@@ -21,16 +22,18 @@ def model(
     out: str | os.PathLike[str] | None = None,
     command: str = "",
     all: bool = False,
+    cpu_hz: int | None = None,
 ) -> dict[str, Any]:
     """Turn a recording into a model, and say what it holds.
 
     recording: a directory of `contend record`, a trace of any format of docs/traces.md, or an exact model.
     out: the model's file. `.toml` is the fitted form (roles with distributions, to edit), `.arrow` the exact one (a row
     a step), `.json` the roles' CPU profiles as a file of rt-app. command, all: whose tasks, as in docs/recordings.md.
+    cpu_hz: frequency of the time stamps of a binary Xen trace (docs/xentrace.md).
 
     Raises ScenarioInvalid if there is nothing to make a model of, ContendError if `out` cannot be written.
     """
-    said: dict[str, Any] = json.loads(_core.model(os.fspath(recording), command=command, all=all, out=out))
+    said: dict[str, Any] = json.loads(_core.model(os.fspath(recording), command=command, all=all, cpu_hz=cpu_hz, out=out))
     return said
 
 
@@ -39,14 +42,17 @@ def model(
 @click.option("--out", metavar="FILE", help="Write the model: .toml fitted, .arrow exact, .json for rt-app.")
 @click.option("--command", "command_", metavar="NAME", default="", help="Model what this command started.")
 @click.option("--all", "all_", is_flag=True, help="Model all tasks, the system's too.")
+@cpu_hz_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def command(*, recording: str, out: str | None, command_: str, all_: bool, as_json: bool) -> int:
+def command(
+    *, recording: str, out: str | None, command_: str, all_: bool, cpu_hz: int | None, as_json: bool
+) -> int:
     """Turn RECORDING (or an exact model) into a model, and say what it holds.
 
     A model runs on any machine: `contend run FILE --machine M`, `--copies N` of it side by side, `--speed X` times as
     fast, `--jobs N` at once where the recording shows jobs.
     """
-    said = model(recording, out=out, command=command_, all=all_)
+    said = model(recording, out=out, command=command_, all=all_, cpu_hz=cpu_hz)
     if as_json:
         click.echo(json.dumps(said, indent=2))
         return EXIT_OK

@@ -133,7 +133,7 @@ def ran(result: Result) -> list[str]:
         ("virtual time", f"{s['virtual_s']:.9g} s"),
         ("dispatches", f"{s['dispatches']:,}"),
         ("trace hash", s["trace_hash"]),
-        ("recordings", "; ".join([*s["recordings"], *(r["said"] for r in s["rescaled"])])),
+        ("recordings", "; ".join([*s["recordings"], *(r["said"] for r in s.get("rescaled", []))])),
         ("versions", f"contend {s['contend']}, result schema {s['schema']}"),
     ]
     if guests.has_guests(s):

@@ -15,6 +15,9 @@ use std::fmt;
 use super::{Reader, Record, XenReadReport};
 use crate::error::TraceError;
 
+/// A time stamp so many ticks after the one before of its pCPU (hours) is believed only if the next one there is not before it.
+const STRAY_TICKS: u64 = 1 << 44;
+
 /// Records that are held at most, 64 bytes each.
 const HELD_MAX: usize = 2 << 20;
 
@@ -30,6 +33,9 @@ pub struct TimeOrder {
     round: Round,
     last: u64,
     late: u64,
+    /// By pCPU: the latest time stamp that was believed, and a record that may be a stray.
+    suspects: Vec<(Option<u64>, Option<Record>)>,
+    strays: u64,
 }
 
 /// How far rounds have been read.
@@ -62,6 +68,8 @@ impl TimeOrder {
             round: Round::default(),
             last: 0,
             late: 0,
+            suspects: Vec::new(),
+            strays: 0,
         }
     }
 
@@ -75,7 +83,34 @@ impl TimeOrder {
         self.late
     }
 
+    /// Records left out, since no other record of their pCPU is anywhere near their time stamps: damage.
+    pub fn strays(&self) -> u64 {
+        self.strays + self.suspects.iter().filter(|(_, s)| self.at_end && s.is_some()).count() as u64
+    }
+
     fn take(&mut self, record: Record) {
+        let cpu = usize::from(record.cpu.0);
+        if self.suspects.len() <= cpu {
+            self.suspects.resize_with(cpu + 1, Default::default);
+        }
+        if let Some(suspect) = self.suspects[cpu].1.take() {
+            if record.tsc < suspect.tsc {
+                self.strays += 1;
+            } else {
+                self.suspects[cpu].0 = Some(suspect.tsc);
+                self.keep(suspect);
+            }
+        }
+        let (believed, suspect) = &mut self.suspects[cpu];
+        if believed.is_some_and(|last| record.tsc.saturating_sub(last) > STRAY_TICKS) {
+            *suspect = Some(record);
+            return;
+        }
+        *believed = (*believed).max(Some(record.tsc));
+        self.keep(record);
+    }
+
+    fn keep(&mut self, record: Record) {
         let round = &mut self.round;
         if self.reader.windows() != round.windows {
             if record.cpu.0 <= round.cpu {

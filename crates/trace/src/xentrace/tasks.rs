@@ -8,6 +8,8 @@
 use std::collections::VecDeque;
 use std::io;
 
+use rustc_hash::FxHashMap;
+
 use super::{Clock, RunState, TimeOrder, VcpuId, XenEvent};
 use crate::error::TraceError;
 use crate::event::{Context, Event, Kind, TaskRef, TaskState};
@@ -22,13 +24,15 @@ pub(crate) struct Source {
     order: TimeOrder,
     clock: Clock,
     first: Option<u64>,
+    /// vCPUs by domain and number, as they come.
+    pids: FxHashMap<(u16, u16), u32>,
     /// A record may be two events.
     ready: VecDeque<Event>,
 }
 
 impl Source {
     pub(crate) fn new(order: TimeOrder) -> Self {
-        Source { order, clock: Clock::default(), first: None, ready: VecDeque::new() }
+        Source { order, clock: Clock::default(), first: None, pids: FxHashMap::default(), ready: VecDeque::new() }
     }
 
     /// How often the time stamps count in a second.
@@ -46,6 +50,7 @@ impl Source {
                 tally.lost = report.lost;
                 tally.truncated |= report.missing > 0;
                 tally.unparsable.count = report.damage.count;
+                tally.strays = self.order.strays();
                 tally.unparsable.first = report.damage.first;
                 return Ok(None);
             };
@@ -70,8 +75,9 @@ impl Source {
 
     fn changed(&mut self, ts: u64, cpu: u32, vcpu: VcpuId, old: RunState, new: RunState, names: &mut Interner) {
         let name = names.get(vcpu.to_string().as_bytes());
-        // 0 is the idle task's. A domain's number has 15 bits.
-        let pid = 1 + (u32::from(vcpu.dom & VcpuId::IDLE_DOMAIN) << 16 | u32::from(vcpu.vcpu));
+        // 0 is the idle task's.
+        let next = 1 + self.pids.len() as u32;
+        let pid = *self.pids.entry((vcpu.dom, vcpu.vcpu)).or_insert(next);
         let task = TaskRef { pid, comm: name, prio: PRIO };
         let idle = TaskRef { pid: 0, comm: names.idle(cpu), prio: PRIO };
         let ready = &mut self.ready;
@@ -83,7 +89,8 @@ impl Source {
             let kind = Kind::Switch { prev: task.clone(), prev_state, next: idle.clone() };
             put(&task, Context::Task, kind);
         }
-        if old == RunState::Blocked && matches!(new, RunState::Runnable | RunState::Running) {
+        // Also where it may not run yet: paused, or parked by a cap.
+        if old == RunState::Blocked && new != RunState::Blocked {
             put(&idle, Context::Hardirq, Kind::Waking { task: task.clone(), target_cpu: cpu });
         }
         if new == RunState::Running && old != RunState::Running {

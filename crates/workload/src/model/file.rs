@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::io::Cursor;
+use std::ops::Range;
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
@@ -15,6 +16,7 @@ use arrow_array::{Array, ArrayRef, RecordBatch, StringArray, UInt32Array, UInt64
 use arrow_schema::{DataType, Field, Schema};
 use contend_machine::Unit;
 use serde::{Deserialize, Serialize};
+use toml::de::DeTable;
 
 use super::class;
 use super::exact::{Exact, Source, Task};
@@ -157,14 +159,32 @@ fn error(file: &str, key: &str, what: impl Into<String>) -> ModelError {
     ModelError { file: file.into(), line: Line(0), key, what: what.into() }
 }
 
+/// The line where that stands; none of the whole text's.
+fn line_of(text: &str, span: &Range<usize>) -> Line {
+    if span.start == 0 && span.end >= text.trim_end().len() {
+        return Line(0);
+    }
+    Line(1 + text.as_bytes()[..span.start.min(text.len())].iter().filter(|b| **b == b'\n').count())
+}
+
+/// Where a fitted model says how fast the recorded machine was.
+fn line_of_speed(text: &str) -> Line {
+    let found = DeTable::parse(text).ok().and_then(|t| {
+        let source = t.get_ref().get("source")?.get_ref().as_table()?;
+        Some(line_of(text, &source.get("machine_speed")?.span()))
+    });
+    found.unwrap_or(Line(0))
+}
+
 fn fitted(bytes: &[u8], file: &str) -> Result<Fitted, ModelError> {
     let Ok(text) = std::str::from_utf8(bytes) else {
         let right = "neither text nor Arrow: should be a model, as `contend model RECORDING --out FILE` writes";
         return Err(error(file, "", right));
     };
+    let whole = text;
     let text: Text = toml::from_str(text).map_err(|e| ModelError {
         file: file.into(),
-        line: Line(1 + e.span().map_or(0, |s| text[..s.start.min(text.len())].matches('\n').count())),
+        line: e.span().map_or(Line(0), |s| line_of(text, &s)),
         key: String::new(),
         what: e.message().trim().replace('\n', "; "),
     })?;
@@ -172,7 +192,7 @@ fn fitted(bytes: &[u8], file: &str) -> Result<Fitted, ModelError> {
         let found = format!("found schema = {}, form = \"{}\"", text.schema, text.form);
         return Err(error(file, "schema", format!("{found}; should be schema = {SCHEMA}, form = \"fitted\"")));
     }
-    check_source(&text.source, file)?;
+    check_source(&text.source, file).map_err(|e| ModelError { line: line_of_speed(whole), ..e })?;
     let model = Fitted { source: text.source, roles: text.role };
     match model.check() {
         None => Ok(model),

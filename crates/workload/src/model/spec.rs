@@ -51,7 +51,8 @@ impl ModelSpec {
             return Err(wrong("jobs", format!("found {}; should be {right}", self.jobs)));
         }
         let jobs = (self.jobs > 0).then_some(self.jobs as u32);
-        let rescaled = Rescaled { file: self.file.clone(), recorded: model.source().machine_speed, here: speed };
+        let recorded = model.source().machine_speed;
+        let rescaled = Rescaled { file: self.file.clone(), recorded, recorded_on: None, here: speed };
         let options = PlayOptions { copies: self.copies, speed: self.speed * rescaled.factor(), jobs };
         match model {
             Model::Exact(m) => play(m, w, options),

@@ -44,7 +44,7 @@ use self::sessions::Sessions;
 use crate::model::{Exact, PlayOptions, Source, play};
 use crate::spec::keys::spec;
 use crate::spec::{ReadFile, TASKS_MAX};
-use crate::speed::Rescaled;
+use crate::speed::{RecordedOn, Rescaled};
 
 spec! {
     /// A recording of a real kernel, replayed task by task (docs/recordings.md). Ends with the recording's tasks.
@@ -86,8 +86,9 @@ impl RecordingSpec {
         bytes: Vec<u8>,
         read: ReadFile<'_>,
     ) -> Result<(RecordingReport, Rescaled), RecordingError> {
-        let (model, report) = self.model(bytes, read)?;
-        let rescaled = Rescaled { file: self.file.clone(), recorded: model.source.machine_speed, here: speed };
+        let recorded = self.read(bytes, read, &mut |_| {})?;
+        let (model, report) = recorded.model(&self.command, self.all)?;
+        let rescaled = recorded.rescaled(speed);
         self.play(model, w, rescaled.factor())?;
         Ok((RecordingReport { copies: self.copies, ..report }, rescaled))
     }
@@ -137,6 +138,10 @@ impl RecordingSpec {
         };
         let mut reader = Reader::from_read(&self.file, Cursor::new(bytes))?;
         reader.set_xen_clock(Clock::new(self.cpu_hz).unwrap_or_default());
+        if self.cpu_hz != Clock::DEFAULT_HZ && reader.format() != Format::Xentrace {
+            let format = reader.format();
+            return Err(RecordingError::CpuHz { file: self.file.clone(), hz: self.cpu_hz, format });
+        }
         let sessions = match self.sessions.as_str() {
             "" => Sessions::default(),
             file => {
@@ -163,7 +168,8 @@ impl RecordingSpec {
             waits,
             report: reader.report(),
             work,
-            machine_speed: machine.costs.cpu.speed.value,
+            recorded_on: RecordedOn { name: machine.name, speed: machine.costs.cpu.speed },
+            cpu_hz: self.cpu_hz,
         })
     }
 }
@@ -175,16 +181,23 @@ pub struct Recorded {
     waits: Waits,
     report: ReadReport,
     work: KernelWork,
-    machine_speed: u64,
+    recorded_on: RecordedOn,
+    cpu_hz: u64,
 }
 
 impl Recorded {
+    /// What becomes of its run times on a machine of such a `cpu.speed`.
+    pub fn rescaled(&self, here: u64) -> Rescaled {
+        let recorded_on = Some(self.recorded_on.clone());
+        Rescaled { file: self.file.clone(), recorded: self.recorded_on.speed.value, recorded_on, here }
+    }
+
     /// The exact model of the tasks that `command` and `all` choose, as in [`RecordingSpec`].
     ///
     /// # Errors
     /// There is no such task.
     pub fn model(&self, command: &str, all: bool) -> Result<(Exact, RecordingReport), RecordingError> {
-        let Recorded { file, chains, waits, report: read, work, machine_speed } = self;
+        let Recorded { file, chains, waits, report: read, work, recorded_on, cpu_hz } = self;
         let chosen = filter::choose(chains, command, all);
         if chosen.included.iter().all(|i| !i) {
             let (file, command) = (file.clone(), command.to_string());
@@ -203,9 +216,10 @@ impl Recorded {
             command,
             cpus: read.cpus.len() as u32,
             span_ns: 0,
-            machine_speed: *machine_speed,
+            machine_speed: recorded_on.speed.value,
         };
         let (model, mut report) = cut::cut(chains, &chosen, source, work);
+        report.assumed_hz = Some(*cpu_hz).filter(|hz| read.format == Format::Xentrace && *hz == Clock::DEFAULT_HZ);
         report.read = Some(read.clone());
         report.copies = 1;
         let pids: FxHashSet<u32> = report.per_task.iter().map(|t| t.pid).collect();

@@ -73,6 +73,8 @@ pub struct RecordingReport {
     pub ambiguous: u64,
     /// What the reader met.
     pub read: Option<contend_trace::ReadReport>,
+    /// The frequency that the time stamps of a binary trace of Xen are supposed to have, where nobody said another one.
+    pub assumed_hz: Option<u64>,
     /// The replayed tasks, in the order of their first event.
     pub per_task: Vec<RecordedTask>,
 }
@@ -159,6 +161,12 @@ impl fmt::Display for RecordingReport {
             (self.ambiguous, "wake-ups that may be interrupts' (the recording has no flags)"),
             (self.realtime, "real-time tasks, replayed as SCHED_FIFO"),
         ];
+        if let Some(read) = &self.read {
+            write!(f, "{}", contend_trace::Damage(read))?;
+        }
+        if let Some(hz) = self.assumed_hz {
+            write!(f, "\n  time stamps taken to be of {} GHz, as xenalyze does (cpu_hz)", hz as f64 / 1e9)?;
+        }
         for (n, what) in odd.iter().filter(|(n, _)| *n > 0) {
             write!(f, "\n  {what}: {n}")?;
         }
@@ -178,6 +186,16 @@ pub enum RecordingError {
     NoTasks {
         /// The file.
         file: String,
+    },
+    /// A frequency for time stamps that are ns.
+    #[error("{file}: cpu_hz: found {hz}; should be left out: {format} has times, not a count of clocks")]
+    CpuHz {
+        /// The file.
+        file: String,
+        /// The frequency.
+        hz: u64,
+        /// What the file is.
+        format: contend_trace::Format,
     },
     /// The command was not executed.
     #[error("{file}: \"{command}\" was not executed in it; executed were {}", some(executed))]

@@ -19,9 +19,10 @@ use crate::speed::run_ns;
 /// The keeper looks this often for waits to be given up, at most.
 const LOOK_NS_MIN: Nanos = 1_000_000;
 
-/// After how long a wait is given up, in µs: twice what nine of ten recorded ones took.
-fn give_up_us(end: &End) -> f64 {
-    2.0 * end.us.at(0.9)
+/// After how long a wait is given up, in µs: twice what nine of ten recorded ones took. What was waited for is run times, mostly:
+/// longer by as much as those are.
+fn give_up_us(end: &End, speed: f64) -> f64 {
+    2.0 * end.us.at(0.9) / speed.min(1.0)
 }
 
 /// What all tasks share.
@@ -114,7 +115,7 @@ pub fn play(model: Fitted, w: &mut Workload, options: PlayOptions) {
     }
     let waits =
         || model.roles.iter().flat_map(|r| &r.ends).filter(|e| matches!(e.by(), Some(By::Sleep(Why::Task) | By::Ask)));
-    let give_up = waits().map(give_up_us).fold(f64::INFINITY, f64::min);
+    let give_up = waits().map(|e| give_up_us(e, options.speed)).fold(f64::INFINITY, f64::min);
     let look = ((give_up * 1e3) as Nanos).max(LOOK_NS_MIN);
     let keeps = waits().next().is_some();
     let mut copies = Vec::new();
@@ -318,7 +319,7 @@ impl Actor {
         let end = &role.ends[entry];
         match stage.links[self.role].ends[entry] {
             Ending::Sleep => self.due.push(Due::Op(Op::Sleep((end.us.at(place) * 1e3) as Nanos))),
-            Ending::Wait(object) => self.due.push(Due::Wait(object, Some(give_up_ns(end)))),
+            Ending::Wait(object) => self.due.push(Due::Wait(object, Some(give_up_ns(end, self.stage.speed)))),
             Ending::Asked(object) => {
                 self.due.push(Due::Asked(object));
                 self.reply();
@@ -345,7 +346,7 @@ impl Actor {
     fn await_reply(&self, entry: usize, reply: u32) -> Due {
         let end = &self.stage.model.roles[self.role].ends[entry];
         let stays = self.stage.model.roles.iter().any(|r| r.name == end.role && r.serves);
-        Due::Wait(reply, (!stays).then(|| give_up_ns(end)))
+        Due::Wait(reply, (!stays).then(|| give_up_ns(end, self.stage.speed)))
     }
 
     /// The next turn, or the end of its life.
@@ -413,8 +414,8 @@ impl Actor {
     }
 }
 
-fn give_up_ns(end: &End) -> Nanos {
-    ((give_up_us(end) * 1e3) as Nanos).max(LOOK_NS_MIN)
+fn give_up_ns(end: &End, speed: f64) -> Nanos {
+    ((give_up_us(end, speed) * 1e3) as Nanos).max(LOOK_NS_MIN)
 }
 
 impl Program for Actor {
