@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import shutil
@@ -164,6 +165,67 @@ def test_run_times_change_with_the_machines_speed(contend: Contend, tmp_path: Pa
         assert contend(*args, "--out", out).returncode == 0
         drawn = package.compare(out, out, vary_machine=2, metrics=["virtual_s"]).baseline.side.costs
         assert ("machine.cpu.speed" in drawn[2]) is varies
+    # Two machines' speeds are uncertain by themselves, and so is the recorded one's.
+    for machine in ("intel-2s-44c-88t", "haswell-ex-4s-32c"):
+        assert contend("run", path, "--machine", machine, "--out", tmp_path / machine).returncode == 0
+    found = package.compare(tmp_path / "intel-2s-44c-88t", tmp_path / "haswell-ex-4s-32c", vary_machine=6)
+    sides = [found.baseline.side.costs, found.results[0].runs.side.costs]
+    speeds = [[costs[seed]["machine.cpu.speed"] for seed in sorted(costs)] for costs in sides]
+    ranks = [[sorted(s).index(v) for v in s] for s in speeds]
+    assert ranks[0] != ranks[1], speeds
+    declared = {c["name"]: c for c in package.list_costs("intel-2s-44c-88t")}["cpu.speed"]
+    assert max(speeds[0]) > declared["hi"]
+
+
+def test_a_validation_elsewhere_has_the_run_times_of_there(contend: Contend) -> None:
+    path = ROOT / "recordings/sqlite-a.rec"
+    said = contend("validate", path, "--machine", "intel-2s-44c-88t").stdout
+    assert "run times x1.95" in said
+
+
+def test_results_of_before_are_explained(contend: Contend, tmp_path: Path) -> None:
+    assert contend("run", ROOT / "recordings/sqlite-a.rec", "--out", "old").returncode == 0
+    summary = tmp_path / "old/summary.json"
+    told = json.loads(summary.read_text())
+    del told["rescaled"]
+    summary.write_text(json.dumps(told))
+    for args in (["explain", "old"], ["report", "old", "--out", "old.html"]):
+        done = contend(*args)
+        assert (done.returncode, done.stderr) == (0, ""), args
+
+
+def test_damage_is_said_where_a_recording_is_run(contend: Contend, tmp_path: Path) -> None:
+    whole = gzip.decompress((ROOT / "recordings/hackbench-2cpu.txt.gz").read_bytes())
+    (tmp_path / "cut.txt").write_bytes(whole[: len(whole) // 2] + b"\n%% no event at all\n")
+    done = contend("run", "cut.txt", "--machine", "2c")
+    assert done.returncode == 0, done.stderr
+    assert "damaged lines: " in done.stdout
+
+
+def test_real_time_tasks_are_replayed_as_such(contend: Contend, tmp_path: Path) -> None:
+    def switch(us: int, prev: str, state: str, to: str) -> str:
+        (a, pa, prio), (b, pb, to_prio) = prev.split(":"), to.split(":")
+        return (f"  {a}-{pa} [000] d..2. 1.{us:06}: sched_switch: prev_comm={a} prev_pid={pa} prev_prio={prio} "
+                f"prev_state={state} ==> next_comm={b} next_pid={pb} next_prio={to_prio}\n")  # fmt: skip
+
+    lines = ["# tracer: nop\n", "# entries-in-buffer/entries-written: 3/3   #P:1\n"]
+    lines += [switch(0, "swapper/0:0:120", "R", "rt:10:49"), switch(500, "rt:10:49", "R", "fair:11:120")]
+    lines += [switch(900, "fair:11:120", "S", "swapper/0:0:120")]
+    (tmp_path / "rt.txt").write_text("".join(lines))
+    done = contend("run", "rt.txt", "--machine", "1c", "--set", "workload.all=true", "--out", "o")
+    assert done.returncode == 0, done.stderr
+    tasks = package.load(tmp_path / "o")["tasks"]
+    assert dict(zip(tasks["name"], tasks["sched"], strict=True)) == {"rt-10": "fifo:50", "fair-11": "normal"}
+    assert contend("model", "rt.txt", "--all", "--out", "rt.toml").returncode == 0
+    assert 'sched = "fifo:50"' in (tmp_path / "rt.toml").read_text()
+    assert contend("model", "rt.txt", "--all", "--out", "rt.json").returncode == 0
+    told = json.loads((tmp_path / "rt.json").read_text())["tasks"]["rt"]
+    assert (told["policy"], told["priority"]) == ("SCHED_FIFO", 50)
+    assert contend("run", "rt.json", "--machine", "1c").returncode == 0
+    text = (tmp_path / "rt.toml").read_text().replace("fifo:50", "fifo:0")
+    (tmp_path / "rt.toml").write_text(text)
+    wrong = contend("run", "rt.toml", "--machine", "1c")
+    assert (wrong.returncode, 'role "rt": sched: found "fifo:0"; should be normal' in wrong.stderr) == (2, True)
 
 
 def test_a_shipped_recording_with_sessions_has_groups(contend: Contend) -> None:

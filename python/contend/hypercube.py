@@ -19,8 +19,8 @@ def draw(
     ranges: Mapping[str, Range], count: int, name: str, own: Mapping[str, str] | None = None
 ) -> list[dict[str, float]]:
     """A Latin hypercube: each range is cut into `count` parts that are equally wide in the logarithm (linearly where a
-    range begins at 0), and each part is drawn from once. A key is drawn alike wherever `name`, range and count are; one that
-    `own` has, where its text there is the same, too.
+    range begins at 0), and each part is drawn from once. A key is drawn alike wherever `name`, range and count are; one
+    that `own` has, where its text there is the same, too.
     """
     drawn: list[dict[str, float]] = [{} for _ in range(count)]
     for key, (lo, hi, whole) in ranges.items():

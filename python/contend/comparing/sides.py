@@ -49,7 +49,7 @@ class Side:
     def vary(self, seeds: Sequence[int]) -> None:
         """Draw the uncertain costs of its machine for each seed but the first.
 
-        Costs of one key and range are drawn alike for all sides; but how fast a machine computes is drawn for each machine.
+        Costs of one key and range are drawn alike for all sides; but how fast a machine computes is drawn for each.
 
         Raises ContendError where there is nothing to draw.
         """

@@ -33,7 +33,9 @@ def model(
 
     Raises ScenarioInvalid if there is nothing to make a model of, ContendError if `out` cannot be written.
     """
-    said: dict[str, Any] = json.loads(_core.model(os.fspath(recording), command=command, all=all, cpu_hz=cpu_hz, out=out))
+    said: dict[str, Any] = json.loads(
+        _core.model(os.fspath(recording), command=command, all=all, cpu_hz=cpu_hz, out=out)
+    )
     return said
 
 
@@ -44,9 +46,7 @@ def model(
 @click.option("--all", "all_", is_flag=True, help="Model all tasks, the system's too.")
 @cpu_hz_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def command(
-    *, recording: str, out: str | None, command_: str, all_: bool, cpu_hz: int | None, as_json: bool
-) -> int:
+def command(*, recording: str, out: str | None, command_: str, all_: bool, cpu_hz: int | None, as_json: bool) -> int:
     """Turn RECORDING (or an exact model) into a model, and say what it holds.
 
     A model runs on any machine: `contend run FILE --machine M`, `--copies N` of it side by side, `--speed X` times as
