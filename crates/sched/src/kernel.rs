@@ -495,7 +495,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
                 self.class_tick(rd, task, e, now)
             });
         }
-        resched |= self.with_rq(p, &held, |rd| rd.rt.throttle(&self.features, rd.nr_fair(), now));
+        resched |= self.with_rq(p, &held, |rd| rd.throttle(&self.features, now));
         if curr.is_some() {
             self.publish(p, &held);
         }
@@ -674,7 +674,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             p.charge(Work::Pick, 1);
             let now = p.now();
             let picked = self.with_rq(p, held, |rd| {
-                rd.rt.throttle(&self.features, rd.nr_fair(), now);
+                rd.throttle(&self.features, now);
                 rd.rt.next().map_or_else(|| self.policy.pick_next(&mut rd.pol, now), Pick::Task)
             });
             match picked {

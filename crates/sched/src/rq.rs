@@ -1,5 +1,6 @@
 //! Run queues: the lock, what others may peek at, and what the lock guards.
 
+use crate::features::Features;
 use crate::pelt::Average;
 use crate::policy::Policy;
 use crate::rq_lock::{KernelLock, LockFactory};
@@ -168,6 +169,12 @@ impl<L: Policy> RqData<L> {
     /// Runnable tasks of the policy.
     pub fn nr_fair(&self) -> u32 {
         self.nr_running - self.rt.nr_queued() - u32::from(self.rt.runs())
+    }
+    /// [`RtRq::throttle`].
+    #[inline]
+    pub(crate) fn throttle(&mut self, features: &Features, now: Time) -> bool {
+        let fair = self.nr_fair();
+        self.rt.throttle(features, fair, now)
     }
     /// The value of [`Rq::peek`].
     pub fn peek_value(&self) -> u64 {

@@ -5,7 +5,7 @@ use contend_sched::features::Features;
 use contend_sched::policy::{Policy, fifo::Fifo};
 use contend_sim::guest::Guests;
 use contend_sim::host::{Limits, RunResult, Setup, simulate_with};
-use contend_sim::program::{Cx, Op, Program, TaskSpec, Workload};
+use contend_sim::program::{Cx, Op, Program, Sched, TaskSpec, Workload};
 use my_policy::WeightedRoundRobin;
 
 const MS: u64 = 1_000_000;
@@ -22,7 +22,7 @@ impl Program for Hog {
 fn workload() -> Workload {
     let mut w = Workload { horizon: Some(3_000 * MS), ..Workload::default() };
     for (i, nice) in [0, 0, 5].into_iter().enumerate() {
-        w.task(TaskSpec { nice, ..TaskSpec::new(format!("hog{i}"), Hog) });
+        w.task(TaskSpec { sched: Some(Sched::Normal(nice)), ..TaskSpec::new(format!("hog{i}"), Hog) });
     }
     w
 }
@@ -47,7 +47,7 @@ fn main() {
     println!("CPU time in ms");
     println!("task   nice  fifo  mine");
     for (f, m) in std::iter::zip(&fifo.tasks, &mine.tasks) {
-        println!("{}  {:>4}  {:>4}  {:>4}", f.name, f.nice, f.run.sum_exec / MS, m.run.sum_exec / MS);
+        println!("{}  {:>4}  {:>4}  {:>4}", f.name, f.sched.nice(), f.run.sum_exec / MS, m.run.sum_exec / MS);
     }
     println!("fifo: {}, {} dispatches", fifo.outcome.name(), fifo.dispatches);
     println!("mine: {}, {} dispatches", mine.outcome.name(), mine.dispatches);

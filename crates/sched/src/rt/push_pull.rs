@@ -101,13 +101,11 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
     }
 
     /// The part of [`Kernel::publish`] that is about real-time tasks.
+    #[cold]
     pub(crate) fn rt_publish(&self, p: &P, held: &Held) {
         let shared = self.rt_shared(p);
         let cpu = held.0;
-        let (old, new) = self.with_rq(p, held, |rd| {
-            let new = rd.rt.published_now();
-            (std::mem::replace(&mut rd.rt.published, new), new)
-        });
+        let (old, new) = self.with_rq(p, held, |rd| rd.rt.publish());
         p.store(&shared.cpus[cpu.index()], pack(new), Release);
         if old.level != new.level {
             // First in, then out: a reader finds the CPU at one level at least.
@@ -126,6 +124,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
     // ---- placement -------------------------------------------------------------------------------------------
 
     /// Where a woken or new real-time task goes that belongs to `prev`.
+    #[cold]
     pub(crate) fn select_rt(&self, p: &P, prio: RtPrio, prev: CpuId, affinity: &Affinity) -> CpuId {
         let shared = self.rt_shared(p);
         if affinity.allows(prev) && unpack(p.load(&shared.cpus[prev.index()], Acquire)).level < prio {
@@ -179,6 +178,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
     }
 
     /// Move the highest waiting task that can go anywhere from `src` to a CPU of a lower level; false: there is none.
+    #[cold]
     fn push_one(&self, p: &P, src: CpuId) -> bool {
         let held = self.lock(p, src);
         let waiting: Vec<_> =
@@ -228,6 +228,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
 
     /// The real-time task of this CPU goes to sleep: take the highest ones that wait elsewhere, if they are higher than what is left
     /// here. Returns with the lock held again.
+    #[cold]
     pub(crate) fn pull_rt(&self, p: &P, held: Held) -> Held {
         let shared = self.rt_shared(p);
         let this = held.0;

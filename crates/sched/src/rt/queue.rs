@@ -6,15 +6,17 @@ use crate::pelt::Average;
 use contend_platform::{Nanos, TaskId, Time};
 use std::collections::VecDeque;
 
-/// The real-time tasks of one run queue.
+/// The real-time tasks of one run queue. Nothing but an empty pointer where there has been none: then each question costs one look at it.
 #[derive(Clone, Debug, Default)]
-pub struct RtRq {
+pub struct RtRq(Option<Box<Queue>>);
+
+/// What there is once there has been one. Its functions are cold: most runs have no real-time task, and none pay for them.
+#[derive(Clone, Debug, Default)]
+struct Queue {
     /// Those that wait, the next one first: by priority, then first in, first out.
-    queue: VecDeque<(RtPrio, TaskId)>,
+    tasks: VecDeque<(RtPrio, TaskId)>,
     /// The priority of the one that runs.
     running: Option<RtPrio>,
-    /// A real-time task has been here: only then is time accounted.
-    used: bool,
     /// Accounted up to here.
     since: Time,
     /// A fair task runs (for the fair server).
@@ -23,7 +25,7 @@ pub struct RtRq {
     util: Average,
     throttle: Throttle,
     /// What others know of this CPU ([`super::push_pull`]).
-    pub(super) published: Published,
+    published: Published,
 }
 
 /// See [`super::push_pull`].
@@ -48,132 +50,41 @@ struct Throttle {
     served: Nanos,
 }
 
-impl RtRq {
-    /// Nobody here, and nobody runs.
-    #[inline]
-    pub fn is_empty(&self) -> bool {
-        self.queue.is_empty() && self.running.is_none()
+impl Queue {
+    fn highest_waiting(&self) -> Option<RtPrio> {
+        self.tasks.front().map(|(p, _)| *p)
     }
-    /// Tasks that wait.
-    pub fn nr_queued(&self) -> u32 {
-        self.queue.len() as u32
-    }
-    /// Tasks that wait and may not run.
-    pub fn nr_throttled(&self) -> u32 {
-        if self.throttle.on { self.nr_queued() } else { 0 }
-    }
-    /// Real-time tasks may not run.
-    #[inline]
-    pub fn throttled(&self) -> bool {
-        self.throttle.on
-    }
-    /// A real-time task runs.
-    #[inline]
-    pub fn runs(&self) -> bool {
-        self.running.is_some()
-    }
-    /// Who is next, if real-time tasks may run.
-    #[inline]
-    pub fn next(&self) -> Option<TaskId> {
-        if self.throttle.on { None } else { self.queue.front().map(|(_, t)| *t) }
-    }
-    /// Somebody of this priority or a higher one waits and may run.
-    pub fn waits_at(&self, prio: RtPrio) -> bool {
-        !self.throttle.on && self.queue.front().is_some_and(|(p, _)| *p >= prio)
-    }
-    /// Somebody waits behind a real-time task, and another CPU might take him.
-    #[inline]
-    pub fn wants_push(&self) -> bool {
-        let front = self.queue.front().map(|(p, _)| *p);
-        !self.throttle.on && front.is_some() && front <= self.running
-    }
-    /// The priority of the one that runs.
-    pub fn running(&self) -> Option<RtPrio> {
-        self.running
-    }
-    /// Those that wait, the next one first.
-    pub fn waiting(&self) -> impl Iterator<Item = (RtPrio, TaskId)> + '_ {
-        self.queue.iter().copied()
-    }
-    /// The highest priority here, running or waiting; 0: none.
-    pub fn level(&self) -> RtPrio {
-        self.published_now().level
-    }
-    pub(super) fn published_now(&self) -> Published {
-        let waiting = self.queue.front().map_or(0, |(p, _)| *p);
+    #[cold]
+    fn published_now(&self) -> Published {
+        let waiting = self.highest_waiting().unwrap_or(0);
         Published { level: waiting.max(self.running.unwrap_or(0)), waiting }
     }
-    /// What others know is no longer so.
-    #[inline]
-    pub(crate) fn stale(&self) -> bool {
-        self.used && self.published != self.published_now()
+    #[cold]
+    fn remove(&mut self, task: TaskId, prio: RtPrio) {
+        let first = self.tasks.partition_point(|(p, _)| *p > prio);
+        let at = self.tasks.range(first..).position(|(_, t)| *t == task).expect("the task is queued here");
+        self.tasks.remove(first + at);
+    }
+    /// Before all of its priority, or behind them.
+    #[cold]
+    fn insert(&mut self, task: TaskId, prio: RtPrio, at_head: bool) {
+        let at = self.tasks.partition_point(|(p, _)| if at_head { *p > prio } else { *p >= prio });
+        self.tasks.insert(at, (prio, task));
     }
 
-    /// Behind all of its priority.
-    pub fn enqueue(&mut self, task: TaskId, prio: RtPrio) {
-        self.used = true;
-        let at = self.queue.partition_point(|(p, _)| *p >= prio);
-        self.queue.insert(at, (prio, task));
-    }
-    /// A waiting task leaves.
-    pub fn dequeue(&mut self, task: TaskId, prio: RtPrio) {
-        let first = self.queue.partition_point(|(p, _)| *p > prio);
-        let at = self.queue.range(first..).position(|(_, t)| *t == task).expect("the task is queued here");
-        self.queue.remove(first + at);
-    }
-    /// A waiting task runs.
-    pub fn set_next(&mut self, task: TaskId, prio: RtPrio) {
-        self.dequeue(task, prio);
-        self.running = Some(prio);
-    }
-    /// The running task stops; `stays`: it waits again, before or behind all of its priority.
-    pub fn put_prev(&mut self, task: TaskId, prio: RtPrio, stays: bool, at_head: bool) {
-        self.running = None;
-        if !stays {
-            return;
-        }
-        let at = self.queue.partition_point(|(p, _)| if at_head { *p > prio } else { *p >= prio });
-        self.queue.insert(at, (prio, task));
-    }
-
-    // ---- time ----------------------------------------------------------------------------------------------
-
-    /// Book the time since the last call. Before anything that [`RtRq::running`] or `fair_runs` says changes.
-    #[inline]
-    pub fn account(&mut self, now: Time) {
-        if self.used {
-            self.book(now);
-        }
-    }
-
+    #[cold]
     fn book(&mut self, now: Time) {
         let ran = now.saturating_sub(std::mem::replace(&mut self.since, now));
-        self.util.update(now, if self.runs() { 1024 } else { 0 });
-        if self.runs() {
+        self.util.update(now, if self.running.is_some() { 1024 } else { 0 });
+        if self.running.is_some() {
             self.throttle.used += ran;
         } else if self.fair_runs {
             self.throttle.served += ran;
         }
     }
 
-    /// Whether a fair task runs from now on; after [`RtRq::account`].
-    #[inline]
-    pub fn set_fair_runs(&mut self, runs: bool) {
-        self.fair_runs = runs;
-    }
-
-    /// The part of the CPU that real-time tasks take, 0 to 1024, as of the last accounting.
-    #[inline]
-    pub fn taken(&self) -> u64 {
-        self.util.get().min(1024)
-    }
-
-    /// May real-time tasks run? Decides anew; `fair`: how many fair tasks are runnable here. Returns true if the answer
-    /// has changed, so that the CPU is to choose again.
-    pub fn throttle(&mut self, f: &Features, fair: u32, now: Time) -> bool {
-        if !self.used {
-            return false;
-        }
+    #[cold]
+    fn throttle(&mut self, f: &Features, fair: u32, now: Time) -> bool {
         self.book(now);
         let (period, runtime) = (f.rt_period_us * 1000, f.rt_runtime_us * 1000);
         let t = &mut self.throttle;
@@ -197,6 +108,127 @@ impl RtRq {
             }
         }
         t.on != before
+    }
+}
+
+impl RtRq {
+    /// Tasks that wait.
+    #[inline]
+    pub fn nr_queued(&self) -> u32 {
+        self.0.as_ref().map_or(0, |q| q.tasks.len() as u32)
+    }
+    /// Tasks that wait and may not run.
+    #[inline]
+    pub fn nr_throttled(&self) -> u32 {
+        if self.throttled() { self.nr_queued() } else { 0 }
+    }
+    /// Real-time tasks may not run.
+    #[inline]
+    pub fn throttled(&self) -> bool {
+        self.0.as_ref().is_some_and(|q| q.throttle.on)
+    }
+    /// A real-time task runs.
+    #[inline]
+    pub fn runs(&self) -> bool {
+        self.running().is_some()
+    }
+    /// The priority of the one that runs.
+    #[inline]
+    pub fn running(&self) -> Option<RtPrio> {
+        self.0.as_ref()?.running
+    }
+    /// Who is next, if real-time tasks may run.
+    #[inline]
+    pub fn next(&self) -> Option<TaskId> {
+        let q = self.0.as_ref().filter(|q| !q.throttle.on)?;
+        q.tasks.front().map(|(_, t)| *t)
+    }
+    /// Somebody of this priority or a higher one waits and may run.
+    #[inline]
+    pub fn waits_at(&self, prio: RtPrio) -> bool {
+        self.0.as_ref().is_some_and(|q| !q.throttle.on && q.highest_waiting() >= Some(prio))
+    }
+    /// Somebody waits behind a real-time task, and another CPU might take him.
+    #[inline]
+    pub fn wants_push(&self) -> bool {
+        let waits = |q: &Queue| q.highest_waiting().is_some() && q.highest_waiting() <= q.running;
+        self.0.as_ref().is_some_and(|q| !q.throttle.on && waits(q))
+    }
+    /// Those that wait, the next one first.
+    pub fn waiting(&self) -> impl Iterator<Item = (RtPrio, TaskId)> + '_ {
+        self.0.iter().flat_map(|q| q.tasks.iter().copied())
+    }
+    /// The highest priority here, running or waiting; 0: none.
+    pub fn level(&self) -> RtPrio {
+        self.published_now().level
+    }
+    pub(super) fn published_now(&self) -> Published {
+        self.0.as_ref().map_or(Published::default(), |q| q.published_now())
+    }
+    /// What others know is no longer so.
+    #[inline]
+    pub(crate) fn stale(&self) -> bool {
+        self.0.as_ref().is_some_and(|q| q.published != q.published_now())
+    }
+    /// They know it now: what they knew before, and what they do.
+    pub(super) fn publish(&mut self) -> (Published, Published) {
+        let Some(q) = &mut self.0 else { return Default::default() };
+        let new = q.published_now();
+        (std::mem::replace(&mut q.published, new), new)
+    }
+
+    fn made(&mut self) -> &mut Queue {
+        self.0.as_mut().expect("a real-time task has been queued here")
+    }
+    /// Behind all of its priority.
+    pub fn enqueue(&mut self, task: TaskId, prio: RtPrio) {
+        self.0.get_or_insert_default().insert(task, prio, false);
+    }
+    /// A waiting task leaves.
+    pub fn dequeue(&mut self, task: TaskId, prio: RtPrio) {
+        self.made().remove(task, prio);
+    }
+    /// A waiting task runs.
+    pub fn set_next(&mut self, task: TaskId, prio: RtPrio) {
+        let q = self.made();
+        q.remove(task, prio);
+        q.running = Some(prio);
+    }
+    /// The running task stops; `stays`: it waits again, before or behind all of its priority.
+    pub fn put_prev(&mut self, task: TaskId, prio: RtPrio, stays: bool, at_head: bool) {
+        let q = self.made();
+        q.running = None;
+        if stays {
+            q.insert(task, prio, at_head);
+        }
+    }
+
+    // ---- time ----------------------------------------------------------------------------------------------
+
+    /// Book the time since the last call. Before anything that [`RtRq::running`] or `fair_runs` says changes.
+    #[inline]
+    pub fn account(&mut self, now: Time) {
+        if let Some(q) = &mut self.0 {
+            q.book(now);
+        }
+    }
+    /// Whether a fair task runs from now on; after [`RtRq::account`].
+    #[inline]
+    pub fn set_fair_runs(&mut self, runs: bool) {
+        if let Some(q) = &mut self.0 {
+            q.fair_runs = runs;
+        }
+    }
+    /// The part of the CPU that real-time tasks take, 0 to 1024, as of the last accounting.
+    #[inline]
+    pub fn taken(&self) -> u64 {
+        self.0.as_ref().map_or(0, |q| q.util.get().min(1024))
+    }
+    /// May real-time tasks run? Decides anew; `fair`: how many fair tasks are runnable here. Returns true if the answer
+    /// has changed, so that the CPU is to choose again.
+    #[inline]
+    pub fn throttle(&mut self, f: &Features, fair: u32, now: Time) -> bool {
+        self.0.as_mut().is_some_and(|q| q.throttle(f, fair, now))
     }
 }
 
@@ -236,7 +268,7 @@ mod tests {
         for tick in 0..seconds * 1000 {
             let now = tick * MS;
             rq.throttle(f, fair, now);
-            let next = if rq.next().is_some() || (running == 0 && !rq.throttle.on) {
+            let next = if rq.next().is_some() || (running == 0 && !rq.throttled()) {
                 0
             } else if fair > 0 {
                 1
