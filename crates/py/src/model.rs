@@ -11,16 +11,16 @@ use super::{Asked, looking, run_error};
 
 /// What a recording or a model holds, as one JSON object; written to `out` as a model, if that is given.
 #[pyfunction]
-#[pyo3(signature = (path, *, command=String::new(), all=false, cpu_hz=None, out=None))]
+#[pyo3(signature = (path, *, command="", all=false, cpu_hz=None, out=None))]
 pub fn model(
     py: Python<'_>,
     path: PathBuf,
-    command: String,
+    command: &str,
     all: bool,
     cpu_hz: Option<u64>,
     out: Option<PathBuf>,
 ) -> PyResult<String> {
-    let which = Which { command, all, cpu_hz };
+    let which = Which { command: command.into(), all, cpu_hz };
     let said = py.detach(|| contend::model::model(&path, &which, out.as_deref())).map_err(run_error)?;
     py.check_signals()?;
     Ok(said.to_string())
