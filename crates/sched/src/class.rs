@@ -137,7 +137,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
                 rd.rt.set_fair_runs(true);
                 self.policy.set_next(&mut rd.pol, task, &mut e.pol, now);
             }
-            Some(prio) => rd.rt.set_next(task, prio),
+            Some(prio) => rd.rt.set_next(task, prio, e.pinned),
         }
     }
     /// Returns true if the task sleeps but stays queued.
@@ -161,7 +161,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
                 if why != Put::Preempted {
                     e.rr_ticks = 0;
                 }
-                let at_head = why == Put::Preempted && !std::mem::take(&mut e.slice_over);
+                let at_head = why == Put::Preempted && !std::mem::take(&mut e.makes_room);
                 rd.rt.put_prev(task, prio, matches!(why, Put::Preempted | Put::Yielded), at_head);
                 false
             }
@@ -174,13 +174,13 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         if !matches!(e.sched, Sched::RoundRobin(_)) {
             return false;
         }
-        e.rr_ticks += 1;
+        e.rr_ticks = e.rr_ticks.saturating_add(1);
         if u64::from(e.rr_ticks) * self.tick_ns < self.features.rr_timeslice_ms * 1_000_000 {
             return false;
         }
         e.rr_ticks = 0;
-        e.slice_over = rd.rt.waits_at(prio);
-        e.slice_over
+        e.makes_room = rd.rt.waits_at(prio);
+        e.makes_room
     }
     /// Does a task just queued preempt the running one? `None`: both are the policy's, which is to be asked.
     pub(crate) fn class_preempts(rd: &RqData<L>, woken: Sched, curr: Sched) -> Option<bool> {
@@ -188,7 +188,6 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             (Some(woken), curr) => Some(!rd.rt.throttled() && curr.is_none_or(|curr| woken > curr)),
             (None, Some(_)) => Some(false),
             (None, None) => match (woken, curr) {
-                (Sched::Idle, Sched::Idle) => None,
                 (Sched::Idle, _) => Some(false),
                 (_, Sched::Idle) => Some(true),
                 (Sched::Batch(_), _) => Some(false),

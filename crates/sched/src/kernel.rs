@@ -525,12 +525,12 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         let rq = self.rq(cpu);
         let mut held = self.lock(p, cpu);
         p.charge(Work::ClockRead, 1);
-        let (prev, rt) = self.with_rq(p, &held, |rd| {
+        let (prev, left) = self.with_rq(p, &held, |rd| {
             rd.stats.sched_count += 1;
-            (rd.curr, rd.rt.runs())
+            (rd.curr, rd.rt.left_alone())
         });
-        if rt && matches!(why, Why::Block | Why::Exit) {
-            held = self.pull_rt(p, held);
+        if let Some(left) = left.filter(|_| matches!(why, Why::Block | Why::Exit)) {
+            held = self.pull_rt(p, held, left);
         }
         let mut pushed = None;
         if let Some(task) = prev {
@@ -580,7 +580,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         } else if next.is_some() {
             p.switch_to(prev, next);
         }
-        let throttled = self.with_rq(p, &held, |rd| rd.rt.nr_throttled() > 0);
+        let (rt_used, throttled) = self.with_rq(p, &held, |rd| (rd.rt.is_used(), rd.rt.nr_throttled() > 0));
         self.unlock_pushing(p, held);
         if let Some((task, to)) = pushed {
             self.attach(p, to, &[task]);
@@ -588,6 +588,9 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         }
         if next.is_none() && prev.is_some() {
             self.idle_entered(p, throttled);
+        } else if next.is_none() && rt_used {
+            // A throttled task has come meanwhile, or has gone elsewhere.
+            p.stop_tick(!throttled);
         }
         if why == Why::Exit
             && let Some(task) = prev
@@ -847,9 +850,10 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         if sched.rt().is_some() {
             self.rt_shared(p);
         }
+        let pinned = sched.rt().is_some() && !self.affinity(p, task).is_movable();
         self.change(p, task, |e| {
             e.sched = sched;
-            (e.rr_ticks, e.slice_over) = (0, false);
+            (e.rr_ticks, e.makes_room, e.pinned) = (0, false, pinned);
             sched.apply(&self.policy, &mut e.pol);
         });
     }
@@ -861,10 +865,11 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
 
     /// Change what the current task is to its class: out of its hands and back, so that its sums stay true.
     fn change(&self, p: &P, task: TaskId, change: impl FnOnce(&mut Entity<L>)) {
-        let held = self.lock_task(p, task);
+        let mut held = self.lock_task(p, task);
         let now = p.now();
         let pelt = self.pelt;
-        let outranked = self.with_task(p, &held, task, |rd, e| {
+        let (fell, level) = self.with_task(p, &held, task, |rd, e| {
+            let before = rd.rt.level();
             if pelt {
                 rd.update_averages(now);
             }
@@ -885,10 +890,18 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             }
             self.class_set_next(rd, task, e, now);
             rd.set_weight(&self.policy, others + self.weight_of(e));
-            rd.rt.waits_at(e.sched.rt().map_or(1, |prio| prio + 1))
+            (rd.rt.level() < before, rd.rt.level())
         });
         self.publish(p, &held);
-        self.unlock(p, held);
+        if fell {
+            held = self.pull_rt(p, held, level);
+        }
+        // Somebody who waits is higher now; or the task must not run any more, as a real-time one.
+        let outranked = self.with_rq(p, &held, |rd| match rd.rt.running() {
+            Some(prio) => rd.rt.throttled() || rd.rt.waits_at(prio + 1),
+            None => rd.rt.waits_at(1),
+        });
+        self.unlock_pushing(p, held);
         if outranked {
             self.resched(p, p.cpu());
         }
@@ -901,7 +914,15 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         let held = self.lock_task(p, task);
         let stay = affinity.allows(p.cpu());
         // SAFETY: both locks that guard it are held.
+        let pinned = !affinity.is_movable();
         unsafe { p.write(&self.task(task).affinity, |a| *a = affinity) };
+        if self.rt_prio(p, task).is_some() {
+            self.with_task(p, &held, task, |rd, e| {
+                e.pinned = pinned;
+                rd.rt.set_running_pinned(pinned);
+            });
+            self.publish(p, &held);
+        }
         self.unlock(p, held);
         self.pi_unlock(p, task);
         !stay

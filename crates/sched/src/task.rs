@@ -87,9 +87,11 @@ pub struct Entity<L: Policy> {
     /// Its class and priority.
     pub sched: Sched,
     /// `SCHED_RR`: ticks that found it running in this slice.
-    pub rr_ticks: u16,
-    /// `SCHED_RR`: its slice is over, and it makes room for others of its priority.
-    pub slice_over: bool,
+    pub rr_ticks: u32,
+    /// A real-time task that is about to stop becomes the last of its priority: its slice is over, or one that may run nowhere else waits.
+    pub makes_room: bool,
+    /// A real-time task that may run on one CPU only. (Kept for these alone: it is in the affinity, which others of its data's line are not.)
+    pub pinned: bool,
     /// The run queue it is on (queued or running there).
     pub queued_on: Option<CpuId>,
     /// It sleeps but stays queued.
@@ -145,7 +147,8 @@ impl<L: Policy> Entity<L> {
             pol,
             sched,
             rr_ticks: 0,
-            slice_over: false,
+            makes_room: false,
+            pinned: false,
             queued_on: None,
             delayed: false,
             load: Average::default(),
@@ -234,6 +237,7 @@ impl<P: Platform, L: Policy> Tasks<P, L> {
             p.write2(&t.info, &t.ent, |info, ent| {
                 *info = TaskInfo::default();
                 *ent = Entity::new(policy, sched);
+                ent.pinned = sched.rt().is_some() && !affinity.is_movable();
                 policy.join(&mut ent.pol, group);
             });
             p.write(&t.affinity, |a| *a = affinity);

@@ -267,11 +267,12 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
                     return;
                 }
                 let (woken, sched) = self.with_task(p, held, task, |_, e| (e.pol.clone(), e.sched));
-                self.with_task(p, held, curr, |rd, e| {
+                let preempt = self.with_task(p, held, curr, |rd, e| {
                     Self::class_preempts(rd, sched, e.sched).unwrap_or_else(|| {
                         self.policy.wakeup_preempt(&mut rd.pol, (curr, &mut e.pol), (task, &woken), now)
                     })
-                })
+                });
+                preempt || sched.rt().is_some() && self.equal_makes_room(p, held, task, curr)
             }
         };
         if preempt {

@@ -128,8 +128,9 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             if how.locked_check && self.runs_or_sleeps(p, target) {
                 return Yielded::Running;
             }
+            let ours = self.with_rq(p, own.as_ref().unwrap_or(&theirs), |rd| rd.rt.runs());
             let yielded = self.with_task(p, &theirs, target, |rd, e| {
-                if e.sched.rt().is_some() || rd.rt.runs() && cpu == p.cpu() {
+                if ours || e.sched.rt().is_some() {
                     Yielded::Refused
                 } else if e.queued_on != Some(cpu) || e.delayed {
                     Yielded::NotQueued

@@ -67,6 +67,28 @@ fn a_throttled_cpu_idles_if_nobody_else_wants_it_but_a_fair_server_serves_nobody
     assert_eq!(idle(RtThrottle::FairServer), 0);
 }
 
+/// The task sleeps when its time is used up but no tick has come yet, and wakes up on the idle CPU, which must look again.
+#[test]
+fn a_task_that_wakes_on_a_throttled_idle_cpu_runs_in_the_next_period() {
+    for us in [950_100, 950_500, 951_000, 953_000] {
+        let ops = (0..3).flat_map(|_| [Op::Run(us * 1000), Op::Sleep(MS)]).collect();
+        let features = Features { rt_throttle: RtThrottle::Runtime, ..today() };
+        let r = run("1c", features, vec![of(Sched::Fifo(50), script("rt", ops))], 20_000);
+        assert_eq!(r.outcome, Outcome::Finished, "{us}");
+        assert!((2850..4100).contains(&(r.virtual_ns / MS)), "{us}: {} ms", r.virtual_ns / MS);
+    }
+}
+
+/// One that becomes a real-time task while those are throttled stops with them, and waits behind the higher one.
+#[test]
+fn nobody_escapes_throttling_by_changing_its_class() {
+    let up = script("up", vec![Op::Run(80 * MS), Op::SetScheduler(Sched::Fifo(40)), Op::Run(5000 * MS)]);
+    let features = Features { rt_throttle: RtThrottle::Runtime, rt_runtime_us: 50_000, ..today() };
+    let r = run("1c", features, vec![of(Sched::Fifo(50), forever("rt")), up], 10_000);
+    let had = had(&r);
+    assert!(close(had[0], 500, 60) && had[1] < 100, "{had:?}");
+}
+
 /// Every policy runs under them, the reference one too.
 #[test]
 fn priorities_decide_under_every_preset() {
@@ -124,6 +146,55 @@ fn waiting_tasks_are_pushed() {
     assert!(close(with, 50, 1) && moves == 1, "{with} ms, {moves} moves");
     let (without, moves) = end(false);
     assert!(close(without, 80, 1) && moves == 0, "{without} ms, {moves} moves");
+}
+
+/// Several are preempted at once: each goes to a CPU of its own, though all looked for one at the same time.
+#[test]
+fn pushes_that_meet_begin_anew() {
+    for (name, n) in [("6c", 3), ("8c", 4), ("16c", 8)] {
+        for preset_name in ["linux-2.6.37", "linux-6.18"] {
+            let features = Features { rt_throttle: RtThrottle::None, ..preset(preset_name).features };
+            let low = (0..n).map(|i| of(Sched::Fifo(50), hog(&format!("low{i}"), 50 * MS)));
+            let high = (0..n).map(|i| {
+                let ops = vec![Op::Sleep(20 * MS), Op::Run(100 * MS)];
+                of(Sched::Fifo(90), on(i, script(&format!("high{i}"), ops)))
+            });
+            let r = run(name, features, low.chain(high).collect(), 1000);
+            let most = r.tasks.iter().map(|t| t.run.wait_max).max().expect("tasks");
+            assert!(most < MS, "{name} {preset_name}: somebody waits {most} ns beside idle CPUs");
+        }
+    }
+}
+
+/// A task that may not leave its CPU is not preempted by one that may go elsewhere, and one of its priority that may makes room for it.
+#[test]
+fn tasks_that_may_go_elsewhere_do() {
+    let free = Features { rt_throttle: RtThrottle::None, ..today() };
+    let wakes = |n| script("wakes", (0..n).flat_map(|_| [Op::Run(5 * MS), Op::Sleep(5 * MS)]).collect());
+    let tasks = vec![of(Sched::Fifo(60), wakes(20)), of(Sched::Fifo(50), on(0, hog("pinned", 200 * MS)))];
+    let r = run("2c", free.clone(), tasks, 1000);
+    assert!(r.tasks[1].run.preempted <= 1, "{:?}", r.tasks[1].run);
+    let pinned = on(0, script("pinned", vec![Op::Sleep(5 * MS), Op::Run(50 * MS)]));
+    // Both begin on CPU 0, and the other one may leave it from then on.
+    let late = on(0, script("free", vec![Op::SetAffinity(None), Op::Run(500 * MS)]));
+    let tasks = vec![of(Sched::Fifo(50), pinned), of(Sched::Fifo(50), late)];
+    let r = run("2c", free, tasks, 1000);
+    assert!(r.tasks[0].run.wait_max < MS && r.tasks[1].run.nr_migrations == 1, "{:?}", r.tasks);
+}
+
+/// A CPU whose real-time task becomes a lower one fetches what is higher.
+#[test]
+fn a_task_that_lowers_itself_makes_room_for_others_elsewhere() {
+    for lower in [Sched::default(), Sched::Fifo(10)] {
+        let ops = vec![Op::Run(20 * MS), Op::SetScheduler(lower), Op::Run(300 * MS)];
+        let tasks = vec![
+            of(Sched::Fifo(50), on(0, hog("a", 500 * MS))),
+            of(Sched::Fifo(60), on(1, script("b", ops))),
+            of(Sched::Fifo(40), script("c", vec![Op::Sleep(MS), Op::Run(50 * MS)])),
+        ];
+        let r = run("2c", Features { rt_throttle: RtThrottle::None, ..today() }, tasks, 2000);
+        assert!(close(r.tasks[2].exited.expect("it ended") / MS, 70, 1), "{lower}: {:?}", r.tasks[2]);
+    }
 }
 
 /// A CPU whose real-time task goes to sleep fetches one that waits elsewhere.
@@ -192,6 +263,10 @@ fn idle_tasks_have_what_nobody_wants() {
         let idle = had(&r)[0];
         assert!((30..120).contains(&idle), "{name}: {idle} ms of 20 s");
     }
+    // Two of them do not preempt each other.
+    let naps = script("naps", (0..50).flat_map(|_| [Op::Sleep(5 * MS), Op::Run(100_000)]).collect());
+    let r = run("1c", today(), vec![of(Sched::Idle, naps), of(Sched::Idle, forever("idle"))], 600);
+    assert!(r.tasks[0].run.wait_max > MS, "{:?}", r.tasks[0].run);
     // It is preempted at once.
     let wakes = |sched| {
         let naps = script("naps", (0..50).flat_map(|_| [Op::Sleep(3 * MS), Op::Run(100_000)]).collect());

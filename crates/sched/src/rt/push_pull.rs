@@ -29,6 +29,19 @@ pub(crate) struct Shared<P: Platform> {
     overloaded: CpuMask,
 }
 
+/// So often in succession a push begins anew, when others were faster: another CPU pushed to the same place, or took the task. (Upstream
+/// gives up after three; then a task waits that has a place.)
+const RACES_MAX: u32 = 16;
+
+/// What became of a push.
+enum Push {
+    Moved,
+    /// There is nobody to push, or no place for him.
+    Nowhere,
+    /// The place was taken, or the task, while the locks were.
+    Raced,
+}
+
 struct CpuMask(Vec<AtomicU64>);
 
 impl CpuMask {
@@ -80,11 +93,11 @@ impl<P: Platform> Shared<P> {
 }
 
 fn pack(of: Published) -> u64 {
-    u64::from(of.level) << 8 | u64::from(of.waiting)
+    u64::from(of.pinned) << 16 | u64::from(of.level) << 8 | u64::from(of.waiting)
 }
 
 fn unpack(word: u64) -> Published {
-    Published { level: (word >> 8) as RtPrio, waiting: word as u8 }
+    Published { level: (word >> 8) as RtPrio, waiting: word as RtPrio, pinned: word >> 16 != 0 }
 }
 
 impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
@@ -127,7 +140,9 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
     #[cold]
     pub(crate) fn select_rt(&self, p: &P, prio: RtPrio, prev: CpuId, affinity: &Affinity) -> CpuId {
         let shared = self.rt_shared(p);
-        if affinity.allows(prev) && unpack(p.load(&shared.cpus[prev.index()], Acquire)).level < prio {
+        // One that could not go out of the way is left alone, if there is another place.
+        let there = unpack(p.load(&shared.cpus[prev.index()], Acquire));
+        if affinity.allows(prev) && there.level < prio && !there.pinned {
             return prev;
         }
         let fallback = || if affinity.allows(prev) { Some(prev) } else { affinity.first(self.rqs.len()) };
@@ -172,14 +187,21 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         self.unlock(p, held);
         if push {
             let before = p.enter(Account::Balance);
-            while self.push_one(p, cpu) {}
+            let mut races = 0;
+            loop {
+                match self.push_one(p, cpu) {
+                    Push::Moved => races = 0,
+                    Push::Raced if races < RACES_MAX => races += 1,
+                    Push::Nowhere | Push::Raced => break,
+                }
+            }
             p.enter(before);
         }
     }
 
-    /// Move the highest waiting task that can go anywhere from `src` to a CPU of a lower level; false: there is none.
+    /// Move the highest waiting task that can go anywhere from `src` to a CPU of a lower level.
     #[cold]
-    fn push_one(&self, p: &P, src: CpuId) -> bool {
+    fn push_one(&self, p: &P, src: CpuId) -> Push {
         let held = self.lock(p, src);
         let waiting: Vec<_> =
             self.with_rq(p, &held, |rd| if rd.rt.wants_push() { rd.rt.waiting().collect() } else { Vec::new() });
@@ -192,15 +214,15 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             Some((task, prio, self.find_lowest(p, prio, src, &affinity)))
         });
         self.unlock(p, held);
-        let Some((task, prio, Some(dst))) = found else { return false };
+        let Some((task, prio, Some(dst))) = found else { return Push::Nowhere };
         if dst == src {
-            return false;
+            return Push::Nowhere;
         }
         let (from, to) = self.double_lock(p, src, dst);
         let moved = self.with_rq(p, &to, |rd| rd.rt.level() < prio) && self.move_rt(p, &from, &to, task);
         self.unlock(p, to);
         self.unlock(p, from);
-        moved
+        if moved { Push::Moved } else { Push::Raced }
     }
 
     /// Move a task that waits on `from`, if it still does and has been switched away from.
@@ -226,15 +248,15 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
 
     // ---- pull ------------------------------------------------------------------------------------------------
 
-    /// The real-time task of this CPU goes to sleep: take the highest ones that wait elsewhere, if they are higher than what is left
-    /// here. Returns with the lock held again.
+    /// The real-time task of this CPU goes to sleep, or has become a lower one: take the highest ones that wait elsewhere, if they are
+    /// higher than what is left here (`left`, 0: none). Returns with the lock held again.
     #[cold]
-    pub(crate) fn pull_rt(&self, p: &P, held: Held) -> Held {
+    pub(crate) fn pull_rt(&self, p: &P, held: Held, left: RtPrio) -> Held {
         let shared = self.rt_shared(p);
         let this = held.0;
-        let (mut own, leaves) = self.with_rq(p, &held, |rd| (rd.rt.published_now().waiting, rd.rt.running()));
+        let mut own = left;
         let throttled = self.with_rq(p, &held, |rd| rd.rt.throttled());
-        if !self.features.rt_push_pull || throttled || leaves.is_none_or(|prio| own >= prio) {
+        if !self.features.rt_push_pull || throttled {
             return held;
         }
         let before = p.enter(Account::Balance);
@@ -265,5 +287,25 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         }
         p.enter(before);
         held
+    }
+
+    // ---- equals ----------------------------------------------------------------------------------------------
+
+    /// `task` was just queued where `curr` of the same priority runs. If it may run nowhere else and the other one may, that one makes
+    /// room. Returns whether it does.
+    #[cold]
+    pub(crate) fn equal_makes_room(&self, p: &P, held: &Held, task: TaskId, curr: TaskId) -> bool {
+        let cpu = held.0;
+        let place = |task, prio| {
+            let affinity = self.affinity(p, task);
+            affinity.is_movable() && self.find_lowest(p, prio, cpu, &affinity).is_some()
+        };
+        let of = |task| self.with_task(p, held, task, |_, e| e.sched.rt());
+        let (Some(prio), Some(other)) = (of(task), of(curr)) else { return false };
+        if prio != other || !self.features.rt_push_pull || place(task, prio) || !place(curr, prio) {
+            return false;
+        }
+        self.with_task(p, held, curr, |_, e| e.makes_room = true);
+        true
     }
 }

@@ -17,6 +17,8 @@ struct Queue {
     tasks: VecDeque<(RtPrio, TaskId)>,
     /// The priority of the one that runs.
     running: Option<RtPrio>,
+    /// It may run nowhere else.
+    running_pinned: bool,
     /// Accounted up to here.
     since: Time,
     /// A fair task runs (for the fair server).
@@ -35,6 +37,8 @@ pub(super) struct Published {
     pub level: RtPrio,
     /// Highest priority that waits (0: none).
     pub waiting: RtPrio,
+    /// The one that runs may run nowhere else.
+    pub pinned: bool,
 }
 
 /// Whether real-time tasks may run.
@@ -57,7 +61,8 @@ impl Queue {
     #[cold]
     fn published_now(&self) -> Published {
         let waiting = self.highest_waiting().unwrap_or(0);
-        Published { level: waiting.max(self.running.unwrap_or(0)), waiting }
+        let pinned = self.running.is_some() && self.running_pinned;
+        Published { level: waiting.max(self.running.unwrap_or(0)), waiting, pinned }
     }
     #[cold]
     fn remove(&mut self, task: TaskId, prio: RtPrio) {
@@ -107,7 +112,8 @@ impl Queue {
                 t.on = fair > 0 && t.served < period - runtime && t.starving.is_some_and(|s| now - s >= runtime);
             }
         }
-        t.on != before
+        // Also for one that has become a real-time task since.
+        t.on != before || (t.on && self.running.is_some())
     }
 }
 
@@ -136,6 +142,18 @@ impl RtRq {
     #[inline]
     pub fn running(&self) -> Option<RtPrio> {
         self.0.as_ref()?.running
+    }
+    /// There has been a real-time task.
+    #[inline]
+    pub fn is_used(&self) -> bool {
+        self.0.is_some()
+    }
+    /// If a real-time task runs and all that wait are lower: the highest of those (0: none). What is left when it goes.
+    #[inline]
+    pub fn left_alone(&self) -> Option<RtPrio> {
+        let q = self.0.as_ref()?;
+        let waiting = q.highest_waiting().unwrap_or(0);
+        q.running.filter(|prio| waiting < *prio).map(|_| waiting)
     }
     /// Who is next, if real-time tasks may run.
     #[inline]
@@ -189,10 +207,14 @@ impl RtRq {
         self.made().remove(task, prio);
     }
     /// A waiting task runs.
-    pub fn set_next(&mut self, task: TaskId, prio: RtPrio) {
+    pub fn set_next(&mut self, task: TaskId, prio: RtPrio, pinned: bool) {
         let q = self.made();
         q.remove(task, prio);
-        q.running = Some(prio);
+        (q.running, q.running_pinned) = (Some(prio), pinned);
+    }
+    /// The running task may run nowhere else from now on, or may again.
+    pub fn set_running_pinned(&mut self, pinned: bool) {
+        self.made().running_pinned = pinned;
     }
     /// The running task stops; `stays`: it waits again, before or behind all of its priority.
     pub fn put_prev(&mut self, task: TaskId, prio: RtPrio, stays: bool, at_head: bool) {
@@ -249,11 +271,11 @@ mod tests {
             rq.enqueue(TaskId(task), prio);
         }
         assert_eq!(order(&rq), [3, 1, 4, 0, 2]);
-        rq.set_next(TaskId(1), 50);
+        rq.set_next(TaskId(1), 50, false);
         assert_eq!((order(&rq), rq.level()), (vec![3, 4, 0, 2], 99));
         rq.put_prev(TaskId(1), 50, true, true);
         assert_eq!(order(&rq), [3, 1, 4, 0, 2], "preempted: the first of its priority");
-        rq.set_next(TaskId(1), 50);
+        rq.set_next(TaskId(1), 50, false);
         rq.put_prev(TaskId(1), 50, true, false);
         assert_eq!(order(&rq), [3, 4, 1, 0, 2], "yielded: the last of its priority");
         rq.dequeue(TaskId(2), 10);
@@ -282,7 +304,7 @@ mod tests {
                 }
                 rq.set_fair_runs(next == 1);
                 if next == 0 {
-                    rq.set_next(TaskId(0), 1);
+                    rq.set_next(TaskId(0), 1, false);
                 }
                 running = next;
             }
@@ -317,7 +339,7 @@ mod tests {
     fn what_is_taken_of_the_cpu_is_an_average() {
         let mut rq = RtRq::default();
         rq.enqueue(TaskId(0), 1);
-        rq.set_next(TaskId(0), 1);
+        rq.set_next(TaskId(0), 1, false);
         rq.account(33 * MS);
         assert!((500..530).contains(&rq.taken()), "half of it after a half-life: {}", rq.taken());
         rq.account(10_000 * MS);

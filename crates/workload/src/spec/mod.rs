@@ -455,6 +455,16 @@ impl WorkloadSpec {
             WorkloadSpec::Mix(m) => {
                 for (i, part) in m.parts.iter().enumerate() {
                     part.workload.check(&format!("{path}.parts.{i}"))?;
+                    let nice = match &part.workload {
+                        WorkloadSpec::Hogs(s) => s.nice.is_given(),
+                        WorkloadSpec::Periodic(s) => s.nice.is_given(),
+                        _ => false,
+                    };
+                    if let Some(sched) = part.sched.filter(|_| nice) {
+                        let found = format!("\"{sched}\" beside nice");
+                        let right = "one of the two; sched takes nice values, too: normal:5, batch:5".into();
+                        return error(&format!("parts.{i}.{SCHED}"), SpecProblem::Value { found, right });
+                    }
                 }
                 let files = m.parts.iter().filter(|p| matches!(p.workload, WorkloadSpec::RtApp(_))).count();
                 if files > 1 {

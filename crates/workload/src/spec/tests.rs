@@ -48,6 +48,10 @@ fn every_message() {
     says(t, "workload.transport: found \"pipes\"; should be \"pipe\" or \"socket\"", "\"pipes\"");
     let t = "[workload]\nkind = \"mmc\"\nload = 1.5";
     says(t, "workload.load: found 1.5; should be a number from 0.001 to 0.999", "1.5");
+    let t = "[workload]\nkind = \"mix\"\nparts = [{ kind = \"hogs\", nice = [0, 5], sched = \"batch\" }]";
+    let m = "workload.parts.0.sched: found \"batch\" beside nice; should be one of the two; sched takes nice values, too: \
+             normal:5, batch:5";
+    says(t, m, "[{ kind = \"hogs\", nice = [0, 5], sched = \"batch\" }]");
     let t = "[workload]\nkind = \"hogs\"\nnice = [0, 20]";
     let m = "workload.nice: found an array; should be nice values from -20 to 19: one, or a list of up to 40";
     says(t, m, "[0, 20]");

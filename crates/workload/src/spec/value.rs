@@ -144,6 +144,10 @@ impl NiceList {
     pub fn sched(&self, i: u64) -> Option<Sched> {
         Some(self.0[(i % self.0.len() as u64) as usize]).filter(|n| *n != 0).map(Sched::Normal)
     }
+    /// Does it say anything?
+    pub fn is_given(&self) -> bool {
+        self.0.iter().any(|n| *n != 0)
+    }
     fn from(numbers: Option<Vec<i64>>) -> Option<Self> {
         let list: Option<Vec<i8>> =
             numbers?.into_iter().map(|n| i8::try_from(n).ok().filter(|n| (-20..=19).contains(n))).collect();
