@@ -913,8 +913,8 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         self.pi_lock(p, task);
         let held = self.lock_task(p, task);
         let stay = affinity.allows(p.cpu());
-        // SAFETY: both locks that guard it are held.
         let pinned = !affinity.is_movable();
+        // SAFETY: both locks that guard it are held.
         unsafe { p.write(&self.task(task).affinity, |a| *a = affinity) };
         if self.rt_prio(p, task).is_some() {
             self.with_task(p, &held, task, |rd, e| {
