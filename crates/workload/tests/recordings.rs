@@ -418,7 +418,12 @@ fn a_wrong_model_is_refused_where_it_is_wrong() {
     let at = 1 + text.lines().position(|l| l.starts_with("cpus = ")).expect("a line");
     for (text, said) in [
         (with("machine_speed = -5"), format!("m.toml:{at}: invalid value: integer `-5`, expected u64")),
-        (with("machine_speed = 1000001"), "m.toml: source.machine_speed: found 1000001; should be 0 to 1000000".into()),
+        (
+            with("machine_speed = 1000001"),
+            format!("m.toml:{at}: source.machine_speed: found 1000001; should be 0 to 1000000"),
+        ),
+        // What is missing in the whole stands in no line.
+        ("# c\nschema = 1\nform = \"fitted\"\n".into(), "m.toml: missing field `source`".into()),
         (with("bogus = 1"), format!("m.toml:{at}: unknown field `bogus`, expected one of")),
     ] {
         let error = Model::parse(text.as_bytes(), "m.toml").expect_err("wrong").to_string();
