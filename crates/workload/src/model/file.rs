@@ -159,9 +159,9 @@ fn error(file: &str, key: &str, what: impl Into<String>) -> ModelError {
     ModelError { file: file.into(), line: Line(0), key, what: what.into() }
 }
 
-/// The line where that stands; none of the whole text's.
+/// The line where that stands; none of an empty one.
 fn line_of(text: &str, span: &Range<usize>) -> Line {
-    if span.start == 0 && span.end >= text.trim_end().len() {
+    if span.is_empty() {
         return Line(0);
     }
     Line(1 + text.as_bytes()[..span.start.min(text.len())].iter().filter(|b| **b == b'\n').count())
