@@ -54,7 +54,7 @@ fn machine(name: &str, text: &str) -> Value {
 
 fn costs(machine: &str) -> Result<Value, ScenarioError> {
     let m = Machine::load(machine).map_err(|source| {
-        let at = At { file: "--machine".into(), line: 0, key: String::new() };
+        let at = At::option("--machine");
         ScenarioError::Machine { at, source: Box::new(source) }
     })?;
     Ok(costs_of(&m))
@@ -110,7 +110,7 @@ fn features(policy: &str) -> Result<Value, ScenarioError> {
     let preset = Preset::find(policy).ok_or_else(|| {
         let all = Preset::all();
         let right = did_you_mean(policy, all.iter().map(|p| p.name), "`contend list presets` lists them");
-        let at = At { file: "--policy".into(), line: 0, key: String::new() };
+        let at = At::option("--policy");
         ScenarioError::UnknownPolicy { at, name: policy.into(), right }
     })?;
     Ok(switches(preset.features.list()))
@@ -125,7 +125,7 @@ fn switches(list: Vec<FeatureInfo>) -> Value {
 fn xen(preset: &str) -> Result<Value, ScenarioError> {
     let Some(features) = XenFeatures::preset(preset) else {
         let right = format!("one of {}", XenFeatures::PRESETS.join(", "));
-        let at = At { file: "--policy".into(), line: 0, key: String::new() };
+        let at = At::option("--policy");
         return Err(ScenarioError::Value { at, found: format!("\"{preset}\""), right });
     };
     let patches = features.patches();

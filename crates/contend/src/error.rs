@@ -20,6 +20,13 @@ pub struct At {
     pub key: String,
 }
 
+impl At {
+    /// On the command line: this option.
+    pub(crate) fn option(name: &str) -> Self {
+        At { file: name.into(), line: 0, key: String::new() }
+    }
+}
+
 impl fmt::Display for At {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.file)?;

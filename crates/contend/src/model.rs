@@ -57,7 +57,7 @@ pub struct Which {
 pub fn model(path: &Path, which: &Which, out: Option<&Path>) -> Result<Value, RunError> {
     let form = out.map(|out| {
         Form::of(out).ok_or_else(|| {
-            let at = At { file: "--out".into(), line: 0, key: String::new() };
+            let at = At::option("--out");
             let right = "a name that ends in .toml (fitted), .arrow (exact) or .json (rt-app)".into();
             ScenarioError::Value { at, found: format!("\"{}\"", out.display()), right }
         })
@@ -75,7 +75,7 @@ pub fn model(path: &Path, which: &Which, out: Option<&Path>) -> Result<Value, Ru
     let bytes = match (form, model) {
         (Form::Exact, model @ Model::Exact(_)) => model.to_bytes(),
         (Form::Exact, Model::Fitted(_)) => {
-            let at = At { file: "--out".into(), line: 0, key: String::new() };
+            let at = At::option("--out");
             let right = ".toml or .json: what happened is not in a fitted model".into();
             return Err(ScenarioError::Value { at, found: format!("\"{}\"", out.display()), right }.into());
         }
@@ -103,7 +103,9 @@ fn of_plan(plan: &Plan, which: &Which) -> Result<(Model, Option<RecordingReport>
             let cpu_hz = cpu_hz.unwrap_or(spec.cpu_hz);
             if !Clock::HZ_RANGE.contains(&cpu_hz) {
                 let right = format!("{} to {} Hz", Clock::HZ_RANGE.start(), Clock::HZ_RANGE.end());
-                return Err(ScenarioError::Value { at: at_cpu_hz(), found: cpu_hz.to_string(), right }.into());
+                return Err(
+                    ScenarioError::Value { at: At::option("--cpu-hz"), found: cpu_hz.to_string(), right }.into()
+                );
             }
             let spec = RecordingSpec { command, all, cpu_hz, ..spec.clone() };
             let made = spec.model(input(&spec.file)?, &read);
@@ -113,7 +115,7 @@ fn of_plan(plan: &Plan, which: &Which) -> Result<(Model, Option<RecordingReport>
         Some(WorkloadSpec::Model(spec)) => {
             if let Some(hz) = which.cpu_hz {
                 let right = "none: a model has times".into();
-                return Err(ScenarioError::Value { at: at_cpu_hz(), found: hz.to_string(), right }.into());
+                return Err(ScenarioError::Value { at: At::option("--cpu-hz"), found: hz.to_string(), right }.into());
             }
             let model = Model::parse(&input(&spec.file)?, &spec.file).map_err(|e| plan.workload_error(e.into()))?;
             Ok((model, None))
@@ -124,10 +126,6 @@ fn of_plan(plan: &Plan, which: &Which) -> Result<(Model, Option<RecordingReport>
             Err(ScenarioError::Value { at, found, right: "a recording or a model".into() }.into())
         }
     }
-}
-
-fn at_cpu_hz() -> At {
-    At { file: "--cpu-hz".into(), line: 0, key: String::new() }
 }
 
 fn seconds(ns: u64) -> f64 {

@@ -65,7 +65,7 @@ pub fn run(plan: &Plan, options: RunOptions<'_>) -> Result<Output, RunError> {
     if let Some(path) = options.trace {
         let records = trace::is_xentrace(path);
         if records && plan.xen.is_none() {
-            let at = At { file: "--trace".into(), line: 0, key: String::new() };
+            let at = At::option("--trace");
             let found = format!("\"{}\"", path.display());
             let right = "a name that does not end in .xentrace or .bin: only Xen hosts make such records".into();
             return Err(ScenarioError::Value { at, found, right }.into());
@@ -150,8 +150,8 @@ pub fn uncertain_machine(plan: &Plan) -> Result<Machine, ScenarioError> {
         // The scenario says it.
         return Ok(machine);
     }
-    let others = origins.rescaled.iter().filter(|r| r.factor() != 1.0 || !r.is_of(&machine.name, speed));
-    let others = others.filter(|r| r.recorded > 0 && r.here > 0);
+    let known = origins.rescaled.iter().filter(|r| r.recorded > 0 && r.here > 0);
+    let others = known.filter(|r| !r.is_of(&machine.name, speed));
     let ranges = others.map(|r| r.range(speed)).reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
     let (lo, hi) = ranges.unwrap_or((speed.value, speed.value));
     // What `--set` takes.

@@ -266,7 +266,7 @@ impl Scenario {
 
     /// Run on another machine; a path is relative to the working directory.
     pub fn set_machine(&mut self, name: &str) {
-        let at = At { file: "--machine".into(), line: 0, key: String::new() };
+        let at = At::option("--machine");
         let value = if Machine::names_file(name) {
             std::path::absolute(name).map_or_else(|_| name.into(), |p| p.to_string_lossy().into_owned())
         } else {
@@ -277,7 +277,7 @@ impl Scenario {
 
     /// Run under another preset.
     pub fn set_policy(&mut self, name: &str) {
-        let at = At { file: "--policy".into(), line: 0, key: String::new() };
+        let at = At::option("--policy");
         self.policy = Some(Given { at, value: name.into() });
     }
 
@@ -291,7 +291,7 @@ impl Scenario {
     /// # Errors
     /// Not a positive number of seconds.
     pub fn set_horizon_s(&mut self, seconds: f64) -> Result<()> {
-        let at = At { file: "--horizon".into(), line: 0, key: String::new() };
+        let at = At::option("--horizon");
         self.horizon_ns = Some(seconds_ns(seconds, at)?);
         Ok(())
     }
@@ -301,7 +301,7 @@ impl Scenario {
     /// # Errors
     /// Not a number of seconds.
     pub fn set_warmup_s(&mut self, seconds: f64) -> Result<()> {
-        let at = At { file: "--warmup".into(), line: 0, key: String::new() };
+        let at = At::option("--warmup");
         self.warmup_ns = if seconds == 0.0 { 0 } else { seconds_ns(seconds, at)? };
         Ok(())
     }
@@ -313,7 +313,7 @@ impl Scenario {
     /// A key of a workload or guest that is not right. Features and costs are looked at by [`Scenario::plan`], because
     /// policy and machine may still change.
     pub fn set(&mut self, key: &str, value: &str) -> Result<()> {
-        let at = At { file: "--set".into(), line: 0, key: String::new() };
+        let at = At::option("--set");
         if let Some(rest) = key.strip_prefix("guest.") {
             if self.guests.is_empty() {
                 return Err(no_guests(At { key: key.into(), ..at }, value));

@@ -10,8 +10,7 @@ use std::sync::OnceLock;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use crate::costs::Unit;
-use crate::costs::{Arity, Cost, Costs, Key, SECTIONS, keys};
+use crate::costs::{Arity, Cost, Costs, Key, SECTIONS, Unit, keys};
 use crate::error::{At, MachineError};
 use crate::topology::{Flaw, Numbering, Place, SLIT_MAX, Shape, Topology};
 use crate::{FILE_BYTES_MAX, HZ_DEFAULT, HZ_MAX, HZ_MIN, Machine, close_to};

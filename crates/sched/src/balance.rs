@@ -312,15 +312,11 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         if now < self.nohz_next.load(Relaxed) {
             return;
         }
-        let busy = |c: &&CpuId| self.nohz_idle[c.index() / 64].load(Relaxed) >> (c.0 % 64) & 1 == 0;
+        let busy = |c: &&CpuId| !self.nohz_idle.has(**c);
         if !crowded && self.llcs[self.topo.llc_of(p.cpu())].cpus.iter().filter(busy).nth(1).is_none() {
             return;
         }
-        let idle = self.nohz_idle.iter().enumerate().find_map(|(i, w)| {
-            let bits = w.load(Relaxed);
-            (bits != 0).then(|| CpuId((i * 64) as u16 + bits.trailing_zeros() as u16))
-        });
-        if let Some(cpu) = idle {
+        if let Some(cpu) = self.nohz_idle.iter().next() {
             self.nohz_next.store(now + self.tick_ns, Relaxed);
             p.send_ipi(cpu, Ipi::NohzBalance);
         }
@@ -329,15 +325,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
     /// This idle CPU was kicked: balance for itself and for every other idle CPU that is due.
     pub(crate) fn nohz_idle_balance(&self, p: &P) {
         let this = p.cpu();
-        let idle: Vec<CpuId> = self
-            .nohz_idle
-            .iter()
-            .enumerate()
-            .flat_map(|(i, w)| {
-                let bits = w.load(Relaxed);
-                (0..64).filter(move |b| bits >> b & 1 == 1).map(move |b| CpuId((i * 64 + b) as u16))
-            })
-            .collect();
+        let idle: Vec<CpuId> = self.nohz_idle.iter().collect();
         let mut next = Time::MAX;
         for cpu in std::iter::once(this).chain(idle.into_iter().filter(|c| *c != this)) {
             if p.load(&self.rq(this).resched, Relaxed) & NEED_RESCHED != 0 {

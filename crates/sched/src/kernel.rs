@@ -5,7 +5,7 @@
 //! taken over, and only then is the lock released.
 
 use crate::class::Sched;
-use crate::cpuset::Affinity;
+use crate::cpuset::{Affinity, CpuMask};
 use crate::domains::Domains;
 use crate::features::{Balance, Features, IdleSearch};
 use crate::pelt::Average;
@@ -118,8 +118,8 @@ pub struct Kernel<P: SchedPlatform, L: Policy> {
     pub llcs: Vec<Llc<P>>,
     /// Makes kernel locks of the run's kind, for the world's system calls too.
     pub locks: LockFactory<P>,
-    /// Idle CPUs whose tick is stopped, one bit each. An observer's bitmap without simulated cost.
-    pub(crate) nohz_idle: Vec<AtomicU64>,
+    /// Idle CPUs whose tick is stopped, without simulated cost.
+    pub(crate) nohz_idle: CpuMask,
     /// The root domain's overload flag: some run queue has had more than one task.
     pub(crate) overloaded: P::Word,
     /// When the nohz balancer may be kicked next. An observer's word without simulated cost.
@@ -160,7 +160,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             tasks: Tasks::default(),
             llcs,
             locks,
-            nohz_idle: (0..n.div_ceil(64)).map(|_| AtomicU64::new(0)).collect(),
+            nohz_idle: CpuMask::new(n),
             overloaded: p.word(p.line(), 0),
             nohz_next: AtomicU64::new(0),
             rt: OnceLock::new(),
@@ -575,7 +575,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             }
             if prev.is_none() {
                 p.stop_tick(false);
-                self.nohz_mark(cpu, false);
+                self.nohz_idle.set(cpu, false);
             }
         } else if next.is_some() {
             p.switch_to(prev, next);
@@ -786,18 +786,8 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
     fn idle_entered(&self, p: &P, throttled: bool) {
         // Throttled tasks wait for a tick.
         p.stop_tick(!throttled);
-        self.nohz_mark(p.cpu(), true);
+        self.nohz_idle.set(p.cpu(), true);
         self.update_idle_core(p);
-    }
-
-    fn nohz_mark(&self, cpu: CpuId, idle: bool) {
-        let bit = 1 << (cpu.0 % 64);
-        let word = &self.nohz_idle[cpu.index() / 64];
-        if idle {
-            word.fetch_or(bit, Relaxed);
-        } else {
-            word.fetch_and(!bit, Relaxed);
-        }
     }
 
     // ---- tasks -----------------------------------------------------------------------------------------------

@@ -53,11 +53,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         let target = self.wake_target(p, task, this, prev, sync, &affinity);
         let cpu = self.select_idle_sibling(p, task, prev, target, &affinity);
         // Whatever the search says, hard affinity holds (select_fallback_rq).
-        let cpu = if affinity.allows(cpu) {
-            cpu
-        } else {
-            affinity.first(self.rqs.len()).expect("set_affinity refuses an empty set")
-        };
+        let cpu = affinity.or_first(cpu, self.rqs.len());
         p.enter(before);
         cpu
     }
@@ -178,11 +174,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         let before = p.enter(Account::IdleSearch);
         p.charge(Work::SelectCpu, 1);
         let affinity = self.affinity(p, task);
-        let mut cpu = if affinity.allows(this) {
-            this
-        } else {
-            affinity.first(self.rqs.len()).expect("set_affinity refuses an empty set")
-        };
+        let mut cpu = affinity.or_first(this, self.rqs.len());
         if let Some(prio) = self.rt_prio(p, task) {
             cpu = self.select_rt(p, prio, cpu, &affinity);
             p.enter(before);

@@ -5,12 +5,11 @@
 
 use super::queue::Published;
 use crate::class::{RT_PRIO_MAX, RtPrio};
-use crate::cpuset::Affinity;
+use crate::cpuset::{Affinity, CpuMask};
 use crate::kernel::{Held, Kernel};
 use crate::policy::{Enqueue, Policy};
-use contend_platform::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use contend_platform::Ordering::{AcqRel, Acquire, Release};
 use contend_platform::{Account, CpuId, Platform, SchedEvent, SchedPlatform, TaskId, Work};
-use std::sync::atomic::AtomicU64;
 
 const LEVELS: usize = RT_PRIO_MAX as usize + 1;
 /// Words of a level (a count and a pointer to a mask) on one line.
@@ -40,36 +39,6 @@ enum Push {
     Nowhere,
     /// The place was taken, or the task, while the locks were.
     Raced,
-}
-
-struct CpuMask(Vec<AtomicU64>);
-
-impl CpuMask {
-    fn new(cpus: usize) -> Self {
-        CpuMask((0..cpus.div_ceil(64)).map(|_| AtomicU64::new(0)).collect())
-    }
-    fn set(&self, cpu: CpuId, on: bool) {
-        let (word, bit) = (&self.0[cpu.index() / 64], 1 << (cpu.0 % 64));
-        if on {
-            word.fetch_or(bit, Relaxed);
-        } else {
-            word.fetch_and(!bit, Relaxed);
-        }
-    }
-    fn has(&self, cpu: CpuId) -> bool {
-        self.0[cpu.index() / 64].load(Relaxed) >> (cpu.0 % 64) & 1 != 0
-    }
-    /// Ascending.
-    fn iter(&self) -> impl Iterator<Item = CpuId> + '_ {
-        self.0.iter().enumerate().flat_map(|(i, word)| {
-            let mut left = word.load(Relaxed);
-            std::iter::from_fn(move || {
-                let bit = left.trailing_zeros();
-                left &= left.wrapping_sub(1);
-                (bit < 64).then(|| CpuId((i * 64) as u16 + bit as u16))
-            })
-        })
-    }
 }
 
 impl<P: Platform> Shared<P> {
@@ -145,8 +114,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         if affinity.allows(prev) && there.level < prio && !there.pinned {
             return prev;
         }
-        let fallback = || if affinity.allows(prev) { Some(prev) } else { affinity.first(self.rqs.len()) };
-        self.find_lowest(p, prio, prev, affinity).or_else(fallback).expect("set_affinity refuses an empty set")
+        self.find_lowest(p, prio, prev, affinity).unwrap_or_else(|| affinity.or_first(prev, self.rqs.len()))
     }
 
     /// An allowed CPU of the lowest level below `prio`, near `prev`.

@@ -5,6 +5,8 @@
 //! whom it forks.
 
 use contend_sim::program::Sched;
+
+use crate::rtapp::Policy;
 use serde_json::{Map, Value, json};
 
 use super::fitted::Fitted;
@@ -37,21 +39,21 @@ pub fn rt_app(model: &Fitted) -> String {
         }
         phases.insert("turns".into(), Value::Object(events));
         let (policy, priority) = match role.class() {
-            Sched::Normal(nice) => ("SCHED_OTHER", nice),
-            Sched::Batch(nice) => ("SCHED_BATCH", nice),
-            Sched::Idle => ("SCHED_IDLE", 0),
-            Sched::Fifo(prio) => ("SCHED_FIFO", prio as i8),
-            Sched::RoundRobin(prio) => ("SCHED_RR", prio as i8),
+            Sched::Normal(nice) => (Policy::Other, nice),
+            Sched::Batch(nice) => (Policy::Batch, nice),
+            Sched::Idle => (Policy::Idle, 0),
+            Sched::Fifo(prio) => (Policy::Fifo, prio as i8),
+            Sched::RoundRobin(prio) => (Policy::RoundRobin, prio as i8),
         };
         let task = json!({
             "instance": role.tasks.min(INSTANCES_MAX),
             "loop": 1,
-            "policy": policy,
+            "policy": policy.name(),
             "priority": priority,
             "phases": phases,
         });
         tasks.insert(name(&role.name), task);
     }
-    let file = json!({"tasks": tasks, "global": {"default_policy": "SCHED_OTHER", "duration": -1}});
+    let file = json!({"tasks": tasks, "global": {"default_policy": Policy::Other.name(), "duration": -1}});
     serde_json::to_string_pretty(&file).expect("plain values") + "\n"
 }

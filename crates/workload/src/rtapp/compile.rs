@@ -297,18 +297,18 @@ impl<'a> Compiler<'a> {
     }
 }
 
-/// Priority of a task whose policy is not SCHED_OTHER and that says none (rt-app's tutorial).
+/// Priority of a real-time task that says none (rt-app's tutorial).
 const PRIORITY: i32 = 10;
 
 /// The class of a checked policy and priority.
 fn sched(policy: Policy, priority: Option<i32>) -> Sched {
-    let nice = |default| priority.unwrap_or(default).clamp(-20, 19) as i8;
+    let nice = priority.unwrap_or(0).clamp(-20, 19) as i8;
     let prio = priority.unwrap_or(PRIORITY).clamp(1, 99) as u8;
     match policy {
-        Policy::Batch => Sched::Batch(nice(0)),
+        Policy::Batch => Sched::Batch(nice),
         Policy::Idle => Sched::Idle,
         Policy::Fifo => Sched::Fifo(prio),
         Policy::RoundRobin => Sched::RoundRobin(prio),
-        Policy::Other | Policy::Deadline => Sched::Normal(nice(0)),
+        Policy::Other | Policy::Deadline => Sched::Normal(nice),
     }
 }
