@@ -247,6 +247,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
     #[inline]
     pub(crate) fn publish(&self, p: &P, held: &Held) {
         let by_weight = !self.pelt;
+        self.remove_averages(p, held);
         let (peek, load, floor, util, stale) = self.with_rq(p, held, |rd| {
             // Groups weigh anew without a task that came or went.
             rd.set_weight(&self.policy, rd.weight);
@@ -267,6 +268,16 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         p.store_many([&rq.peek, &rq.load, &rq.floor, &rq.util], [peek, load, floor as u64, util]);
         if stale {
             self.rt_publish(p, held);
+        }
+    }
+
+    /// Tasks that slept here were woken to other CPUs, and took their share of the averages with them.
+    #[inline]
+    fn remove_averages(&self, p: &P, held: &Held) {
+        let removed = &self.rq(held.0).removed;
+        if self.pelt && p.load(removed, Relaxed) != 0 {
+            let removed = p.swap(removed, 0, Relaxed);
+            self.with_rq(p, held, |rd| rd.remove(removed));
         }
     }
 
@@ -651,7 +662,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
                     rd.load.sub(load);
                     rd.util.sub(e.util.get());
                 }
-                Put::Sleep | Put::Exit => {}
+                Put::Sleep | Put::Exit => e.slept_load = load,
             }
             rd.runnable_load.sub(load);
             rd.nr_running -= 1;

@@ -28,6 +28,9 @@ pub struct Rq<P: Platform, L: Policy> {
     pub floor: P::Word,
     /// util_avg, packed with the time of its last update ([`Average::pack`]); same line.
     pub util: P::Word,
+    /// What tasks that slept here, and were woken to other CPUs since, take out of the averages: load in the upper half, util_avg in the
+    /// lower (`cfs_rq->removed`); on a line of its own.
+    pub removed: P::Word,
     /// ttwu_pending: a queued wake-up is on its way; same line.
     pub ttwu_pending: P::Word,
     /// avg_idle in ns; written by its own CPU, read by it as a waker.
@@ -195,6 +198,11 @@ impl<L: Policy> RqData<L> {
         self.runnable_load.update(now, self.competing);
         self.util.update(now, if self.curr.is_some() && !self.rt.runs() { 1024 } else { 0 });
     }
+    /// Take out what [`Rq::removed`] held.
+    pub(crate) fn remove(&mut self, removed: u64) {
+        self.load.sub(removed >> 32);
+        self.util.sub(removed & u64::from(u32::MAX));
+    }
 }
 
 /// nr_running from a peeked word.
@@ -256,6 +264,7 @@ impl<P: Platform, L: Policy> Rq<P, L> {
             rowand_list: RowandList::new(p, p.line()),
             next_cpu: p.word(p.line(), 0),
             yielding: p.word(p.line(), 0),
+            removed: p.word(p.line(), 0),
             ttwu_count: AtomicU64::new(0),
             ttwu_local: AtomicU64::new(0),
             learned: p.cell(data, Mutex::new(vec![DomainLearned::default(); domains])),

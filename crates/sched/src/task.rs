@@ -100,6 +100,8 @@ pub struct Entity<L: Policy> {
     pub load: Average,
     /// util_avg: 1024 while running.
     pub util: Average,
+    /// What its load counted for on its queue when it went to sleep ([`Policy::h_load`]).
+    pub slept_load: u64,
     /// Runnable (not running) since.
     pub waiting_since: Option<Time>,
     /// The wait began with a wake-up.
@@ -153,6 +155,7 @@ impl<L: Policy> Entity<L> {
             delayed: false,
             load: Average::default(),
             util: Average::default(),
+            slept_load: 0,
             waiting_since: None,
             woken: false,
             stats: RunStats::default(),

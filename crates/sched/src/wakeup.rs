@@ -286,18 +286,25 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         let now = p.now();
         let pelt = self.pelt;
         // SAFETY: the task is WAKING and off every queue: only its waker touches the entity.
-        unsafe {
+        let removed = unsafe {
             p.write(&self.task(task).ent, |e| {
-                if e.sched.rt().is_none() {
+                let fair = e.sched.rt().is_none();
+                if fair {
                     self.policy.detach_sleeping(&mut e.pol, floor);
                 }
                 e.stats.nr_migrations += 1;
-                if pelt {
-                    // Its share of the old queue's averages decays there by itself; it brings its own to the new one.
-                    e.load.update(now, 0);
-                    e.util.update(now, 0);
+                if !pelt {
+                    return 0;
                 }
-            });
+                let before = e.load.get();
+                e.load.update(now, 0);
+                e.util.update(now, 0);
+                let load = e.slept_load * e.load.get() / before.max(1);
+                if fair { load << 32 | e.util.get() } else { 0 }
+            })
+        };
+        if removed != 0 {
+            p.fetch_add(&self.rq(prev).removed, removed, Relaxed);
         }
     }
 

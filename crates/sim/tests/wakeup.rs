@@ -6,6 +6,7 @@ use common::{MS, Stage, preset, stage};
 use contend_platform::Ordering::{Relaxed, Release};
 use contend_platform::Platform;
 use contend_sched::features::{Features, IdleSearch, WakeAffine};
+use contend_sched::pelt::Average;
 use contend_sched::rq::{NEED_RESCHED, POLLING};
 
 /// The wakee goes where it was, without a search.
@@ -122,6 +123,38 @@ fn avg_idle() {
             close(idle_for(240_000), 380_000);
             close(idle_for(3 * MS), long);
             close(idle_for(9 * MS), MS);
+        });
+    }
+}
+
+/// A task that is woken to another CPU takes its share of load_avg and util_avg out of the queue that it slept on, where that is next
+/// changed (`cfs_rq->removed`).
+#[test]
+fn averages_move_with_the_task() {
+    for name in ["linux-6.0", "linux-6.18"] {
+        stage("4c", Features { idle_search: IdleSearch::V2_6_37, ..home(name) }, false, move |s| {
+            let now = s.p.now();
+            let rq = &s.kernel.rqs[3];
+            let others = 100;
+            // SAFETY (all of this test): nobody else runs on this stage.
+            let averages = || unsafe { s.p.read(&rq.data, |rd| (rd.load.get(), rd.util.get())) };
+            let task = s.sleeper(3);
+            unsafe {
+                s.p.write(&s.kernel.task(task).ent, |e| {
+                    (e.load, e.slept_load, e.util) = (Average::new(1024, now), 1024, Average::new(600, now));
+                });
+                s.p.write(&rq.data, |rd| {
+                    (rd.load, rd.util) = (Average::new(1024 + others, now), Average::new(600 + others, now));
+                });
+            }
+            s.idle_only(&[1]);
+            assert_eq!(s.wake(task, 0).0, 1, "{name}: it went to the idle CPU");
+            assert_eq!(averages(), (1024 + others, 600 + others), "{name}: without that queue's lock");
+            s.idle_only(&[]);
+            assert!(!queued(s, 3));
+            let (load, util) = averages();
+            assert!(load.abs_diff(others) <= 2 && util.abs_diff(others) <= 2, "{name}: {load} and {util} are left");
+            assert_eq!(s.p.load(&rq.removed, Relaxed), 0, "{name}: once");
         });
     }
 }
