@@ -154,6 +154,9 @@ pub enum Op {
         sync: bool,
         /// How long the system call goes on then, in ns: whoever it woke does not come to this CPU before.
         tail: Nanos,
+        /// The program's next step, after further posts if there are any, is part of the same system call, which does not return to the
+        /// program in between: it blocks, or the task exits.
+        blocks: bool,
     },
     /// Sleep on a futex until woken; a wake-up that came before is not remembered.
     FutexWait(ObjId),

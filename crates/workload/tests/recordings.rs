@@ -79,6 +79,12 @@ cmd-10 [000] d..2. 1.000043: sched_switch: prev_comm=cmd prev_pid=10 prev_prio=1
 cmd-11 [001] d..2. 1.000046: sched_switch: prev_comm=cmd prev_pid=11 prev_prio=125 prev_state=X ==> next_comm=swapper/1 next_pid=0 next_prio=120
 ";
 
+/// CPU 0: a shell executes `cmd`.
+const EXEC: &str = "\
+sh-10 [000] ..... 1.000000: sched_switch: prev_comm=swapper/0 prev_pid=0 prev_prio=120 prev_state=R ==> next_comm=sh next_pid=10 next_prio=120
+sh-10 [000] ..... 1.000010: sched_process_exec: filename=/bin/cmd pid=10 old_pid=10
+";
+
 #[test]
 fn a_small_recording_step_by_step() {
     let (w, r) = build(SMALL, &small()).expect("a recording");
@@ -184,7 +190,7 @@ cmd-10 [000] d..2. 1.000016: sched_wakeup_new: comm=cmd pid=11 prio=120 target_c
     let (tail, sync, posts) = of(&text);
     // Outside any call a post cannot be, so that it was not in futex says enough.
     assert_eq!((tail, sync), (2_000, 18));
-    let after = |sync, ns| (What::Post(1, sync), What::Kernel(2_000), What::Run(ns));
+    let after = |sync, ns| (What::Post(1, sync), What::Kernel(2_000, false), What::Run(ns));
     assert_eq!(posts, [after(true, 10_000), after(true, 18_000), after(false, 10_000), after(true, 18_000)]);
     // Without calls nothing is known of how they woke; with few preemptions, not how long a call goes on.
     let without = text.lines().filter(|l| !l.contains(": sys_")).collect::<Vec<_>>().join("\n");
@@ -300,6 +306,72 @@ cmd-10 [000] d..2. 1.000020: sched_switch: prev_comm=cmd prev_pid=10 prev_prio=1
     assert_eq!((stats.after_idle, stats.hides_arrivals()), ((0, 3), true));
     let all = &stats.all;
     assert_eq!((all.switches, all.wakeup_latency.len(), all.runs.len(), all.run_ns), (4, 0, 1, 20_000));
+}
+
+/// A task's last switch to idle is missing: it ran until its CPU was last seen with it, not until the recording's end.
+#[test]
+fn departures_that_are_not_recorded() {
+    let text = EXEC.to_string()
+        + "\
+cmd-10 [000] d.h1. 1.000030: hrtimer_expire_entry: hrtimer=0xff now=1 function=tick
+cmd-10 [000] d.h1. 1.000030: hrtimer_expire_exit: hrtimer=0xff
+<idle>-0 [000] d..2. 1.000400: sched_switch: prev_comm=swapper/0 prev_pid=0 prev_prio=120 prev_state=R ==> next_comm=other next_pid=12 next_prio=120
+other-12 [000] d..2. 1.900000: sched_switch: prev_comm=other prev_pid=12 prev_prio=120 prev_state=S ==> next_comm=swapper/0 next_pid=0 next_prio=120
+";
+    let (w, r) = build(&text, &small()).expect("a recording");
+    assert_eq!((r.run_ns, r.unchained), (20_000, 1));
+    assert_eq!(simulated("1c", w).outcome, Outcome::Finished);
+}
+
+/// Who wakes another and then blocks uninterruptibly or exits, soon, has not left the kernel in between: the other does not come to its CPU
+/// before.
+#[test]
+fn one_system_call_wakes_and_blocks() {
+    let wakes = |us: u32, gap: u32, state: &str, run: u32| {
+        let end = us + gap;
+        let back = end + run;
+        format!(
+            "\
+cmd-10 [000] d..2. 1.{us:06}: sched_waking: comm=kworker/0:1H pid=54 prio=100 target_cpu=000
+cmd-10 [000] d..2. 1.{end:06}: sched_switch: prev_comm=cmd prev_pid=10 prev_prio=120 prev_state={state} ==> next_comm=kworker/0:1H next_pid=54 next_prio=100
+kworker/0:1H-54 [000] d..2. 1.{back:06}: sched_waking: comm=helper pid=12 prio=120 target_cpu=000
+kworker/0:1H-54 [000] d..2. 1.{:06}: sched_switch: prev_comm=kworker/0:1H prev_pid=54 prev_prio=100 prev_state=S ==> next_comm=helper next_pid=12 next_prio=120
+helper-12 [000] d.h2. 1.{:06}: sched_waking: comm=cmd pid=10 prio=120 target_cpu=000
+helper-12 [000] d..2. 1.{:06}: sched_switch: prev_comm=helper prev_pid=12 prev_prio=120 prev_state=S ==> next_comm=cmd next_pid=10 next_prio=120
+",
+            back + 4,
+            back + 5,
+            back + 6
+        )
+    };
+    let text = EXEC.to_string()
+        + &wakes(100, 3, "D", 10)
+        + &wakes(200, 3, "S", 10)
+        + &wakes(300, 60, "D", 10)
+        + &wakes(500, 30, "X", 10);
+    let spec = RecordingSpec { all: true, ..small() };
+    let (model, _) = spec.model(text.clone().into_bytes(), &|_| Ok(free())).expect("a recording");
+    let after_posts = |task| {
+        let steps: Vec<What> = model.steps_of(task).collect();
+        let posts = steps.windows(2).filter(|w| matches!(w[0], What::Post(..))).map(|w| w[1]);
+        posts.collect::<Vec<_>>()
+    };
+    let blocks = |ns| What::Kernel(ns, true);
+    assert_eq!(after_posts(0), [blocks(3_000), What::Run(3_000), What::Run(60_000), blocks(30_000)]);
+    // A thread of the kernel is there all the time.
+    assert_eq!(after_posts(1), [blocks(4_000); 4]);
+    let Model::Exact(again) = Model::parse(&Model::Exact(model.clone()).to_bytes(), "model").expect("a model") else {
+        panic!("it is exact")
+    };
+    assert!((0..2).all(|task| again.steps_of(task).eq(model.steps_of(task))));
+    let preempted = |state: &str| {
+        let text = EXEC.to_string() + &(1..9).map(|n| wakes(100 * n, 3, state, 10)).collect::<String>();
+        let (w, _) = build(&text, &spec).expect("a recording");
+        let result = simulated("1c", w);
+        assert_eq!(result.outcome, Outcome::Finished);
+        result.tasks.iter().find(|t| t.name.starts_with("cmd")).expect("it is there").run.preempted
+    };
+    assert_eq!((preempted("D"), preempted("S")), (0, 8));
 }
 
 /// The first task was in a session; its child begins one of its own.

@@ -382,7 +382,7 @@ impl<W: World> Os<W> {
             Op::Barrier(o) => self.barrier(kernel, p, task, o),
             Op::SemWait(o) => self.sem_wait(kernel, p, task, o),
             Op::SemPost(o, n) => self.sem_post(kernel, p, o, n, 0),
-            Op::Wake { semaphore, sync, tail } => {
+            Op::Wake { semaphore, sync, tail, blocks: _ } => {
                 let end = self.sem_post(kernel, p, semaphore, 1, if sync { flags::SYNC } else { 0 });
                 p.charge(Work::Ns, tail);
                 end
@@ -649,7 +649,7 @@ impl<W: World, L: Policy> Syscalls<W, L> for Os<W> {
             if pending != Pending::Nothing {
                 break 'end self.go_on(kernel, p, task, pending);
             }
-            let op = if stackless {
+            let mut op = if stackless {
                 self.next_op(p, task)
             } else {
                 match W::thread_op(self, kernel, p, task) {
@@ -657,7 +657,20 @@ impl<W: World, L: Policy> Syscalls<W, L> for Os<W> {
                     Err(end) => break 'end end,
                 }
             };
-            self.begin(kernel, p, task, op)
+            let mut blocks = false;
+            loop {
+                // Further posts do not end the call.
+                blocks = match op {
+                    Op::Wake { blocks, .. } => blocks,
+                    Op::SemPost(..) => blocks,
+                    _ => false,
+                };
+                let end = self.begin(kernel, p, task, op);
+                if !blocks {
+                    break end;
+                }
+                op = self.next_op(p, task);
+            }
         };
         if !stackless {
             self.thread_served(task, end);

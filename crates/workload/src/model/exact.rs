@@ -86,7 +86,7 @@ impl Exact {
 
     /// CPU time of a task, in ns.
     pub fn run_ns(&self, task: usize) -> u64 {
-        self.steps_of(task).map(|s| if let What::Run(ns) | What::Kernel(ns) = s { ns } else { 0 }).sum()
+        self.steps_of(task).map(|s| if let What::Run(ns) | What::Kernel(ns, _) = s { ns } else { 0 }).sum()
     }
 
     /// Number and length in ns of the sleeps that ended so, over all tasks.

@@ -32,6 +32,9 @@ const HEAD: &str = "contend_model";
 const ARROW: &[u8] = b"ARROW1";
 /// The `why` of a synchronous post.
 const SYNC: &str = "sync";
+
+/// Of a kernel step: the system call then does the next step, too.
+const BLOCKS: &str = "blocks";
 /// Tasks of a model.
 const TASKS_MAX: usize = 1_000_000;
 
@@ -220,7 +223,7 @@ fn columns(model: &Exact) -> Vec<u8> {
         for what in model.steps_of(i) {
             let row = match what {
                 What::Run(n) => ("run", Some(n), None, None),
-                What::Kernel(n) => ("kernel", Some(n), None, None),
+                What::Kernel(n, blocks) => ("kernel", Some(n), blocks.then_some(BLOCKS), None),
                 What::Sleep(n, w) => ("sleep", Some(n), Some(w.name()), None),
                 What::Post(t, sync) => ("post", None, sync.then_some(SYNC), Some(t)),
                 What::Spawn(t) => ("spawn", None, None, Some(t)),
@@ -345,13 +348,15 @@ fn read_batch(batch: &RecordBatch, row: &mut usize, steps: &mut [Vec<Step>]) -> 
         let out = &mut steps[out as usize];
         match step.value(i) {
             "run" => out.push(Step::new(What::Run(ns()?))),
-            "kernel" => out.push(Step::new(What::Kernel(ns()?))),
-            "post" => {
+            kind @ ("kernel" | "post") => {
                 let word = if why.is_valid(i) { why.value(i) } else { "" };
-                if !matches!(word, "" | SYNC) {
-                    return Err(format!("why: found \"{word}\"; should be {SYNC}, or nothing, of a post"));
+                let marked = if kind == "post" { SYNC } else { BLOCKS };
+                if !word.is_empty() && word != marked {
+                    return Err(format!("why: found \"{word}\"; should be {marked}, or nothing, of a {kind} step"));
                 }
-                out.push(Step::new(What::Post(other()?, word == SYNC)));
+                let marked = !word.is_empty();
+                let what = if kind == "post" { What::Post(other()?, marked) } else { What::Kernel(ns()?, marked) };
+                out.push(Step::new(what));
             }
             "spawn" => out.push(Step::new(What::Spawn(other()?))),
             "yield" => out.push(Step::new(What::Yield)),

@@ -297,16 +297,17 @@ impl Player {
         }
     }
 
-    /// The post at step `at` as it was recorded: synchronous or not, and with what was left then to do of the system call.
+    /// The post at step `at` as it was recorded: synchronous or not, with what was left then to do of the system call, and whether that
+    /// blocked.
     fn recorded(&mut self, at: usize, post: Op) -> Op {
         let Op::SemPost(semaphore, 1) = post else { return post };
         let sync = matches!(self.tape.model.steps[at].what(), What::Post(_, true));
-        let mut tail = 0;
-        if let Some(What::Kernel(ns)) = self.tape.model.steps[self.at..self.to].first().map(|s| s.what()) {
+        let (mut tail, mut blocks) = (0, false);
+        if let Some(What::Kernel(ns, then)) = self.tape.model.steps[self.at..self.to].first().map(|s| s.what()) {
             self.at += 1;
-            tail = self.scaled(ns);
+            (tail, blocks) = (self.scaled(ns), then);
         }
-        Op::Wake { semaphore, sync, tail }
+        Op::Wake { semaphore, sync, tail, blocks }
     }
 
     /// A run under the asked-for speed.
@@ -349,7 +350,7 @@ impl Player {
         self.at += 1;
         Some(match what {
             What::Run(ns) => Op::Run(self.scaled(ns)),
-            What::Kernel(ns) => Op::Syscall(self.scaled(ns)),
+            What::Kernel(ns, _) => Op::Syscall(self.scaled(ns)),
             What::Sleep(..) | What::Post(..) if self.tape.pairs.dropped.contains(&at) => return None,
             What::Sleep(_, Why::Task) if self.spare > 0 => {
                 self.spare -= 1;

@@ -11,8 +11,9 @@ pub enum What {
     Nop,
     /// Run for this many ns of CPU time.
     Run(u64),
-    /// The system call that did the step before goes on for this many ns of CPU time.
-    Kernel(u64),
+    /// The system call that did the step before goes on for this many ns of CPU time, and then either returns or does the next
+    /// step, too: a sleep or the exit (`true`).
+    Kernel(u64, bool),
     /// Sleep for this many ns. [`What::By`] follows if a task's post ended it: then until that task's post.
     Sleep(u64, Why),
     /// The task that ended the sleep before.
@@ -82,7 +83,7 @@ impl Step {
             What::Spawn(t) => (5, 0, t.into()),
             What::On(cpu) => (6, 0, cpu.into()),
             What::Yield => (7, 0, 0),
-            What::Kernel(ns) => (8, 0, ns),
+            What::Kernel(ns, blocks) => (8, u64::from(blocks), ns),
         };
         Step(tag << 56 | why << 50 | number.min(NUMBER))
     }
@@ -98,7 +99,7 @@ impl Step {
             5 => What::Spawn(n as u32),
             6 => What::On(n as u32),
             7 => What::Yield,
-            8 => What::Kernel(n),
+            8 => What::Kernel(n, self.0 >> 50 & 1 != 0),
             _ => What::Nop,
         }
     }

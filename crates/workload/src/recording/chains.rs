@@ -5,6 +5,7 @@ use contend_trace::event::{Comm, Event, Kind, TaskRef, TaskState, syscall};
 use hdrhistogram::Histogram;
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::filter::is_kernel;
 use super::interrupts::{Interrupts, Wakes};
 use super::kernel_work::KernelWork;
 use super::sessions::Sessions;
@@ -73,9 +74,10 @@ pub struct Chain {
     starts: bool,
     /// In the system call futex.
     in_futex: bool,
-    /// When it last came to a CPU, and when it last became runnable.
+    /// When it last came to a CPU, when it last became runnable, and when it last woke another.
     came: u64,
     ready: u64,
+    woke: u64,
     pub counts: Counts,
     state: State,
     run: u64,
@@ -134,6 +136,8 @@ pub struct Builder {
     by_pid: FxHashMap<u32, u32>,
     /// Who runs on each CPU since when; `Some((None, _))`: the idle task.
     cpus: Vec<Option<(Option<u32>, u64)>>,
+    /// The last event of each CPU.
+    seen: Vec<u64>,
     interrupts: Vec<Interrupts>,
     execs: Vec<Exec>,
     order: Vec<Order>,
@@ -156,6 +160,11 @@ pub fn is_recorder(name: &str) -> bool {
 /// A switch so soon after an interrupt may be its doing.
 const PREEMPTS_WITHIN_NS: u64 = 50_000;
 
+/// Who wakes another and blocks uninterruptibly or exits so soon did both in one system call. In recordings nine of ten tasks that started a
+/// device's kernel thread and waited for it blocked within 5 us, those that told their parent of their end within 35 us; of
+/// 3,805 none was preempted by whom it had woken.
+const BLOCKS_WITHIN_NS: u64 = 50_000;
+
 /// So many wake-ups must have preempted their waker for their median to say something.
 const TAILS_MIN: u64 = 10;
 
@@ -171,6 +180,7 @@ impl Builder {
             tasks: Vec::new(),
             by_pid: FxHashMap::default(),
             cpus: Vec::new(),
+            seen: Vec::new(),
             interrupts: Vec::new(),
             execs: Vec::new(),
             order: Vec::new(),
@@ -200,8 +210,20 @@ impl Builder {
         let cpu = e.cpu as usize;
         if self.interrupts.len() <= cpu {
             self.interrupts.resize(cpu + 1, Interrupts::default());
+            self.seen.resize(cpu + 1, first);
         }
         self.interrupts[cpu].event(e);
+        let idle = matches!(&e.kind, Kind::Switch { prev, .. } if prev.pid == 0);
+        if let (true, Some(Some((Some(i), _)))) = (idle, self.cpus.get(cpu).copied()) {
+            self.left_unseen(i, e.cpu, State::Sleeping(self.seen[cpu], false));
+            self.set_cpu(e.cpu, None, self.seen[cpu]);
+        }
+        self.kind(e, first);
+        self.seen[cpu] = e.ts;
+    }
+
+    fn kind(&mut self, e: &Event, first: u64) {
+        let cpu = e.cpu as usize;
         match &e.kind {
             Kind::Switch { prev, prev_state, next } => {
                 let left = self.current(e, prev, first);
@@ -210,7 +232,7 @@ impl Builder {
                     self.preempted(i, next, e);
                 }
                 if let Some(i) = left {
-                    self.settle(i, e);
+                    self.settle(i, e.cpu, e.ts);
                     let t = &mut self.tasks[i as usize];
                     t.switches += 1;
                     t.kernel |= prev_state.prev_state() & TaskState::IDLE.prev_state() != 0;
@@ -225,14 +247,16 @@ impl Builder {
                         State::Runnable
                     } else if prev_state.is_dead() {
                         t.exited = true;
-                        t.flush(e.ts);
+                        t.flush_blocking(e.ts, true);
                         self.order.push(Order::End(i));
                         State::Dead
                     } else {
                         if t.starts {
                             self.order.push(Order::Sleep(i));
                         }
-                        State::Sleeping(e.ts, prev_state.prev_state() & TaskState::UNINTERRUPTIBLE.prev_state() != 0)
+                        let uninterruptible = prev_state.prev_state() & TaskState::UNINTERRUPTIBLE.prev_state() != 0;
+                        t.flush_blocking(e.ts, uninterruptible);
+                        State::Sleeping(e.ts, uninterruptible)
                     };
                 } else {
                     self.interrupts[cpu].take();
@@ -270,7 +294,7 @@ impl Builder {
                 if let Some(p) = parent {
                     self.tasks[child as usize].parent = Some(p);
                     self.tasks[child as usize].session = self.tasks[p as usize].session;
-                    self.settle(p, e);
+                    self.settle(p, e.cpu, e.ts);
                     let t = &mut self.tasks[p as usize];
                     t.flush(e.ts);
                     t.steps.push(Step::new(What::Spawn(child)));
@@ -311,18 +335,18 @@ impl Builder {
         }
     }
 
-    /// Account for the running of a task up to an event on its CPU, without what interrupts and contended locks took.
-    fn settle(&mut self, i: u32, e: &Event) {
-        let (interrupts, spun) = self.interrupts[e.cpu as usize].take();
+    /// Account for the running of a task up to some time, without what interrupts and contended locks took.
+    fn settle(&mut self, i: u32, cpu: u32, ts: u64) {
+        let (interrupts, spun) = self.interrupts[cpu as usize].take();
         let t = &mut self.tasks[i as usize];
         if let State::Running(since) = t.state {
-            let ran = e.ts.saturating_sub(since);
+            let ran = ts.saturating_sub(since);
             let interrupts = interrupts.min(ran);
             let spun = spun.min(ran - interrupts);
             t.counts.interrupts_ns += interrupts;
             t.counts.spun_ns += spun;
             t.run = t.run.saturating_add(ran - interrupts - spun);
-            t.state = State::Running(e.ts);
+            t.state = State::Running(ts.max(since));
         }
     }
 
@@ -353,6 +377,7 @@ impl Builder {
             in_futex: false,
             came: ts,
             ready: ts,
+            woke: 0,
             counts: Counts::default(),
             // Seen for the first time as it comes, is woken, or leaves: who calls says.
             state: State::Sleeping(ts, false),
@@ -400,6 +425,16 @@ impl Builder {
         self.cpus[cpu] = Some((task, ts));
     }
 
+    /// A task has left a CPU, and that is not recorded: it ran there until the CPU's last event, as far as is known.
+    fn left_unseen(&mut self, i: u32, cpu: u32, state: State) {
+        let t = &mut self.tasks[i as usize];
+        if matches!(t.state, State::Running(_)) {
+            t.counts.unchained += 1;
+            self.settle(i, cpu, self.seen[cpu as usize]);
+            self.tasks[i as usize].state = state;
+        }
+    }
+
     /// `who` acts on the event's CPU: it runs there. If nothing was seen there before, it has run since the recording began; if
     /// another ran there, or none did, it came unseen.
     fn current(&mut self, e: &Event, who: &TaskRef, first: u64) -> Option<u32> {
@@ -407,10 +442,8 @@ impl Builder {
         let known = self.cpus.get(e.cpu as usize).copied().flatten();
         if let Some((Some(other), _)) = known
             && other != i
-            && matches!(self.tasks[other as usize].state, State::Running(_))
         {
-            // It left unseen; how long it ran before is not known.
-            self.tasks[other as usize].state = State::Runnable;
+            self.left_unseen(other, e.cpu, State::Runnable);
         }
         let t = &mut self.tasks[i as usize];
         if !matches!(t.state, State::Running(_)) {
@@ -522,10 +555,11 @@ impl Builder {
         }
         let by = match waker.filter(|&w| matches!(self.tasks[w as usize].state, State::Running(_))) {
             Some(w) => {
-                self.settle(w, e);
+                self.settle(w, e.cpu, e.ts);
                 let t = &mut self.tasks[w as usize];
                 t.counts.ambiguous += u64::from(wakes == Wakes::TaskPerhaps);
                 t.flush(e.ts);
+                t.woke = e.ts;
                 let sync = has_futex && !t.in_futex;
                 t.steps.push(Step::new(What::Post(i, sync)));
                 Ok((w, t.steps.len() - 1))
@@ -561,5 +595,18 @@ impl Chain {
             self.steps.push(Step::new(What::Run(self.run)));
             self.run = 0;
         }
+    }
+
+    /// The same where it sleeps, `deep` in the kernel: uninterruptibly, or for ever. If it woke another just before, that was in
+    /// the same call, and it has not left the kernel since; a thread of the kernel never does.
+    fn flush_blocking(&mut self, ts: u64, deep: bool) {
+        self.run_until(ts);
+        let woke = matches!(self.steps.last().map(|s| s.what()), Some(What::Post(..))) && self.woke >= self.came;
+        let soon = woke && ts.saturating_sub(self.woke) <= BLOCKS_WITHIN_NS;
+        if soon && self.run > 0 && (deep || is_kernel(self)) {
+            self.steps.push(Step::new(What::Kernel(self.run, true)));
+            self.run = 0;
+        }
+        self.flush(ts);
     }
 }

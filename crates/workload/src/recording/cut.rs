@@ -87,6 +87,8 @@ struct Tape<'a> {
     tails: u64,
     /// The step before woke somebody.
     woke: bool,
+    /// It does not leave the kernel before the next step.
+    in_kernel: bool,
 }
 
 impl Tape<'_> {
@@ -103,9 +105,14 @@ impl Tape<'_> {
         self.owed -= taken;
         self.taken += taken;
         let run = std::mem::take(&mut self.run) - taken;
-        let tail = if self.woke { run.min(self.tail) } else { 0 };
-        if tail > 0 {
-            self.out.push(Step::new(What::Kernel(tail)));
+        let blocks = std::mem::take(&mut self.in_kernel) && self.woke;
+        let tail = match self.woke {
+            true if blocks => run,
+            true => run.min(self.tail),
+            false => 0,
+        };
+        if tail > 0 || blocks {
+            self.out.push(Step::new(What::Kernel(tail, blocks)));
             self.tails += tail;
         }
         let run = run - tail;
@@ -133,16 +140,18 @@ fn one(
         ..RecordedTask::default()
     };
     // Preemptions are not among the steps: what they cost is spread over the runs.
-    let all: u64 = t.steps[at..].iter().map(|s| if let What::Run(ns) = s.what() { ns } else { 0 }).sum();
+    let all: u64 =
+        t.steps[at..].iter().map(|s| if let What::Run(ns) | What::Kernel(ns, _) = s.what() { ns } else { 0 }).sum();
     let preemptions = (t.preempted * work.preempted).min(all);
     let mut ran = 0u64;
-    let mut tape = Tape { out, run: 0, owed: 0, taken: 0, tail, tails: 0, woke: false };
+    let mut tape = Tape { out, run: 0, owed: 0, taken: 0, tail, tails: 0, woke: false, in_kernel: false };
     let mut bursting = false;
     let mut steps = t.steps[at..].iter().map(|s| s.what()).peekable();
     while let Some(what) = steps.next() {
         let mut by = None;
         let step = match what {
-            What::Run(ns) => {
+            What::Run(ns) | What::Kernel(ns, _) => {
+                tape.in_kernel = matches!(what, What::Kernel(..));
                 let share = |ran: u64| (u128::from(preemptions) * u128::from(ran) / u128::from(all.max(1))) as u64;
                 tape.owed += share(ran + ns) - share(ran);
                 ran += ns;
@@ -152,8 +161,7 @@ fn one(
                 bursting = true;
                 continue;
             }
-            // Recordings have none: those are made here.
-            What::Nop | What::Kernel(_) | What::By(_) | What::On(_) => continue,
+            What::Nop | What::By(_) | What::On(_) => continue,
             What::Yield => {
                 r.yields += 1;
                 What::Yield

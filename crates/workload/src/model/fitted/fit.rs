@@ -58,7 +58,7 @@ pub fn fit(model: &Exact) -> Fitted {
                 turns += 1;
             };
             match step {
-                What::Run(ns) | What::Kernel(ns) => run += ns,
+                What::Run(ns) | What::Kernel(ns, _) => run += ns,
                 What::Post(who, _) if asks_of(role_of[i], role_of[who as usize]) => {
                     end(By::Ask, Some(role_of[who as usize]), std::mem::take(&mut slept));
                 }
