@@ -271,13 +271,15 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         }
     }
 
-    /// Tasks that slept here were woken to other CPUs, and took their share of the averages with them.
+    /// Tasks that slept here were woken to other CPUs, and took their share of the averages with them: as of when these were last
+    /// published.
     #[inline]
     fn remove_averages(&self, p: &P, held: &Held) {
-        let removed = &self.rq(held.0).removed;
-        if self.pelt && p.load(removed, Relaxed) != 0 {
-            let removed = p.swap(removed, 0, Relaxed);
-            self.with_rq(p, held, |rd| rd.remove(removed));
+        let rq = self.rq(held.0);
+        if self.pelt && p.load(&rq.removed, Relaxed) != 0 {
+            let removed = p.swap(&rq.removed, 0, Relaxed);
+            let then = Average::unpack(p.load(&rq.util, Relaxed)).updated();
+            self.with_rq(p, held, |rd| rd.remove(removed, then));
         }
     }
 

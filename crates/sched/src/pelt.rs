@@ -76,6 +76,10 @@ impl Average {
             input - decay(input - self.value, d)
         };
     }
+    /// When that was.
+    pub fn updated(&self) -> Time {
+        self.at
+    }
     /// The average as of the last update.
     pub fn get(&self) -> u64 {
         self.value >> FRACTION

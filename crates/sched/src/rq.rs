@@ -28,8 +28,8 @@ pub struct Rq<P: Platform, L: Policy> {
     pub floor: P::Word,
     /// util_avg, packed with the time of its last update ([`Average::pack`]); same line.
     pub util: P::Word,
-    /// What tasks that slept here, and were woken to other CPUs since, take out of the averages: load in the upper half, util_avg in the
-    /// lower (`cfs_rq->removed`); on a line of its own.
+    /// What tasks that slept here, and were woken to other CPUs since, take out of the averages, as of when these were last published:
+    /// load in the upper half, util_avg in the lower (`cfs_rq->removed`); on a line of its own.
     pub removed: P::Word,
     /// ttwu_pending: a queued wake-up is on its way; same line.
     pub ttwu_pending: P::Word,
@@ -198,10 +198,15 @@ impl<L: Policy> RqData<L> {
         self.runnable_load.update(now, self.competing);
         self.util.update(now, if self.curr.is_some() && !self.rt.runs() { 1024 } else { 0 });
     }
-    /// Take out what [`Rq::removed`] held.
-    pub(crate) fn remove(&mut self, removed: u64) {
-        self.load.sub(removed >> 32);
-        self.util.sub(removed & u64::from(u32::MAX));
+    /// Take out what [`Rq::removed`] held, which was so much `then` and has decayed with the rest.
+    pub(crate) fn remove(&mut self, removed: u64, then: Time) {
+        let part = |removed: u64, of: &Average| {
+            let mut part = Average::new(removed, then);
+            part.update(of.updated(), 0);
+            part.get()
+        };
+        self.load.sub(part(removed >> 32, &self.load));
+        self.util.sub(part(removed & u64::from(u32::MAX), &self.util));
     }
 }
 

@@ -8,6 +8,7 @@
 
 use crate::features::{Balance, WakePath};
 use crate::kernel::{CorruptList, Held, Kernel};
+use crate::pelt::Average;
 use crate::policy::{Enqueue, Policy};
 use crate::rq::{NEED_RESCHED, POLLING, peek_nr_running};
 use crate::task::state;
@@ -283,8 +284,10 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
     /// A sleeping task leaves its old run queue's frame of reference, without that queue's lock.
     fn detach(&self, p: &P, task: TaskId, prev: CpuId) {
         let floor = p.load(&self.rq(prev).floor, Relaxed) as i64;
-        let now = p.now();
         let pelt = self.pelt;
+        // The old queue's averages are as of then.
+        let then = if pelt { Average::unpack(p.load(&self.rq(prev).util, Relaxed)).updated() } else { 0 };
+        let now = p.now();
         // SAFETY: the task is WAKING and off every queue: only its waker touches the entity.
         let removed = unsafe {
             p.write(&self.task(task).ent, |e| {
@@ -296,11 +299,13 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
                 if !pelt {
                     return 0;
                 }
-                let before = e.load.get();
+                let slept = e.load.get();
+                e.load.update(then, 0);
+                e.util.update(then, 0);
+                let share = (e.slept_load * e.load.get() / slept.max(1)) << 32 | e.util.get();
                 e.load.update(now, 0);
                 e.util.update(now, 0);
-                let load = e.slept_load * e.load.get() / before.max(1);
-                if fair { load << 32 | e.util.get() } else { 0 }
+                if fair { share } else { 0 }
             })
         };
         if removed != 0 {

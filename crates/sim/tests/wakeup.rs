@@ -135,25 +135,30 @@ fn averages_move_with_the_task() {
         stage("4c", Features { idle_search: IdleSearch::V2_6_37, ..home(name) }, false, move |s| {
             let now = s.p.now();
             let rq = &s.kernel.rqs[3];
-            let others = 100;
-            // SAFETY (all of this test): nobody else runs on this stage.
+            let others = 300;
+            // SAFETY: nobody else runs on this stage.
             let averages = || unsafe { s.p.read(&rq.data, |rd| (rd.load.get(), rd.util.get())) };
             let task = s.sleeper(3);
+            let (load, util) = (Average::new(1024 + others, now), Average::new(600 + others, now));
+            // SAFETY: as above.
             unsafe {
                 s.p.write(&s.kernel.task(task).ent, |e| {
                     (e.load, e.slept_load, e.util) = (Average::new(1024, now), 1024, Average::new(600, now));
                 });
-                s.p.write(&rq.data, |rd| {
-                    (rd.load, rd.util) = (Average::new(1024 + others, now), Average::new(600 + others, now));
-                });
+                s.p.write(&rq.data, |rd| (rd.load, rd.util) = (load, util));
             }
+            s.p.store(&rq.util, util.pack(), Relaxed);
+            s.pass(10 * MS);
             s.idle_only(&[1]);
             assert_eq!(s.wake(task, 0).0, 1, "{name}: it went to the idle CPU");
             assert_eq!(averages(), (1024 + others, 600 + others), "{name}: without that queue's lock");
+            s.pass(50 * MS);
             s.idle_only(&[]);
             assert!(!queued(s, 3));
+            // 60 ms of 32.8 a half-life.
             let (load, util) = averages();
-            assert!(load.abs_diff(others) <= 2 && util.abs_diff(others) <= 2, "{name}: {load} and {util} are left");
+            let left = (others as f64 * 0.5f64.powf(60.0 / 32.768)) as u64;
+            assert!(load.abs_diff(left) <= 3 && util.abs_diff(left) <= 3, "{name}: {load} and {util}, not {left}");
             assert_eq!(s.p.load(&rq.removed, Relaxed), 0, "{name}: once");
         });
     }

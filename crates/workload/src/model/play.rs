@@ -216,8 +216,10 @@ impl Player {
             self.wait_ended(dispatcher, jobs);
         }
         let Some(job) = plan.job_of(self.number) else { return };
-        let end = [self.copy.slots(&tape, job.dispatcher), self.copy.ended(&tape, job.dispatcher)];
-        self.due.extend(end.into_iter().map(|o| Op::SemPost(o, 1)));
+        // All of it is part of the exit.
+        let semaphore = self.copy.slots(&tape, job.dispatcher);
+        self.due.push(Op::Wake { semaphore, sync: false, tail: 0, blocks: true });
+        self.due.push(Op::SemPost(self.copy.ended(&tape, job.dispatcher), 1));
         if job.needed_by > 0 {
             self.due.push(Op::SemPost(self.copy.job(&tape, plan, job.number), job.needed_by));
         }

@@ -74,7 +74,8 @@ pub struct Chain {
     starts: bool,
     /// In the system call futex.
     in_futex: bool,
-    /// When it last came to a CPU, when it last became runnable, and when it last woke another.
+    /// Its last CPU; when it came there, when it last became runnable, and when it last woke another.
+    on: u32,
     came: u64,
     ready: u64,
     woke: u64,
@@ -212,12 +213,11 @@ impl Builder {
             self.interrupts.resize(cpu + 1, Interrupts::default());
             self.seen.resize(cpu + 1, first);
         }
-        self.interrupts[cpu].event(e);
-        let idle = matches!(&e.kind, Kind::Switch { prev, .. } if prev.pid == 0);
-        if let (true, Some(Some((Some(i), _)))) = (idle, self.cpus.get(cpu).copied()) {
-            self.left_unseen(i, e.cpu, State::Sleeping(self.seen[cpu], false));
+        if let (0, Some(Some((Some(i), _)))) = (e.pid, self.cpus.get(cpu).copied()) {
+            self.left_for_idle(i, e.cpu);
             self.set_cpu(e.cpu, None, self.seen[cpu]);
         }
+        self.interrupts[cpu].event(e);
         self.kind(e, first);
         self.seen[cpu] = e.ts;
     }
@@ -263,6 +263,10 @@ impl Builder {
                 }
                 let came = self.task(next, first);
                 if let Some(i) = came {
+                    let on = self.tasks[i as usize].on;
+                    if on != e.cpu {
+                        self.left_for_idle(i, on);
+                    }
                     self.arrive(i, e.ts);
                 }
                 self.set_cpu(e.cpu, came, e.ts);
@@ -375,6 +379,7 @@ impl Builder {
             exited: false,
             starts: false,
             in_futex: false,
+            on: u32::MAX,
             came: ts,
             ready: ts,
             woke: 0,
@@ -423,15 +428,28 @@ impl Builder {
             self.cpus.resize(cpu + 1, None);
         }
         self.cpus[cpu] = Some((task, ts));
+        if let Some(i) = task {
+            self.tasks[i as usize].on = cpu as u32;
+        }
     }
 
     /// A task has left a CPU, and that is not recorded: it ran there until the CPU's last event, as far as is known.
-    fn left_unseen(&mut self, i: u32, cpu: u32, state: State) {
+    fn left_unseen(&mut self, i: u32, cpu: u32, state: State) -> bool {
         let t = &mut self.tasks[i as usize];
-        if matches!(t.state, State::Running(_)) {
+        let there = matches!(t.state, State::Running(_)) && t.on == cpu;
+        if there {
             t.counts.unchained += 1;
             self.settle(i, cpu, self.seen[cpu as usize]);
             self.tasks[i as usize].state = state;
+        }
+        there
+    }
+
+    /// The same; it sleeps, since nobody else came.
+    fn left_for_idle(&mut self, i: u32, cpu: u32) {
+        let Some(&seen) = self.seen.get(cpu as usize) else { return };
+        if self.left_unseen(i, cpu, State::Sleeping(seen, false)) && self.tasks[i as usize].starts {
+            self.order.push(Order::Sleep(i));
         }
     }
 
@@ -603,7 +621,7 @@ impl Chain {
         self.run_until(ts);
         let woke = matches!(self.steps.last().map(|s| s.what()), Some(What::Post(..))) && self.woke >= self.came;
         let soon = woke && ts.saturating_sub(self.woke) <= BLOCKS_WITHIN_NS;
-        if soon && self.run > 0 && (deep || is_kernel(self)) {
+        if soon && (deep || is_kernel(self)) {
             self.steps.push(Step::new(What::Kernel(self.run, true)));
             self.run = 0;
         }

@@ -151,7 +151,8 @@ fn one(
         let mut by = None;
         let step = match what {
             What::Run(ns) | What::Kernel(ns, _) => {
-                tape.in_kernel = matches!(what, What::Kernel(..));
+                // Not if a post to somebody who is left out stands before: there it ran in the program.
+                tape.in_kernel = matches!(what, What::Kernel(..)) && tape.run == 0;
                 let share = |ran: u64| (u128::from(preemptions) * u128::from(ran) / u128::from(all.max(1))) as u64;
                 tape.owed += share(ran + ns) - share(ran);
                 ran += ns;

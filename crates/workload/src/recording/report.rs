@@ -66,8 +66,8 @@ pub struct RecordingReport {
     pub idle_wakes: u64,
     /// Sleeps of replayed tasks whose end was not recorded: they last until the task runs.
     pub unseen: u64,
-    /// Switches away from a replayed task whose coming was not recorded. On an idle CPU it is taken to have run since
-    /// it was woken, elsewhere not at all.
+    /// Times a replayed task's coming to a CPU, or its leaving, was not recorded. Who came to an idle CPU is taken to have run there since it was
+    /// woken, elsewhere not at all; who left, until the CPU's last event.
     pub unchained: u64,
     /// Wake-ups taken for a replayed task's own because the recording does not tell interrupts apart.
     pub ambiguous: u64,
@@ -157,7 +157,7 @@ impl fmt::Display for RecordingReport {
         let odd = [
             (self.idle_wakes, "wake-ups of a task that did not sleep"),
             (self.unseen, "sleeps whose end is not recorded"),
-            (self.unchained, "times a task came to a CPU unrecorded"),
+            (self.unchained, "times a task came to a CPU or left it unrecorded"),
             (self.ambiguous, "wake-ups that may be interrupts' (the recording has no flags)"),
             (self.realtime, "real-time tasks, replayed as SCHED_FIFO"),
         ];
