@@ -5,10 +5,14 @@
 //! The parts of a sum that no experiment separates keep the proportion that they have in `machines/defaults.toml`. Each
 //! source says so, with the sum.
 
+use std::ops::Range;
+use std::time::Duration;
+
 use contend_machine::{Cost, Machine, Unit, keys};
+use itertools::Itertools;
 
 use crate::layout::{Layout, Sizes};
-use crate::plan::{Facts, IDLE, LARGE, SMALL, Samples, What};
+use crate::plan::{Facts, IDLE, LARGE, MIDDLE, SMALL, Samples, What};
 use crate::stats::Spread;
 use crate::sysfs::RawIdleState;
 use crate::{Check, How, Row};
@@ -436,57 +440,71 @@ impl Deriving<'_> {
         }
         self.derived(("interrupts", "idle_exit"), exit, &how);
 
-        self.deeper(first, exit);
+        if self.given.idle_states.iter().any(|s| u128::from(s.residency_ns) > IDLE[0].as_nanos()) {
+            self.declared_states(first, exit);
+        } else {
+            self.seen_states(first, exit);
+        }
     }
 
-    /// Deeper idle states: those that the kernel declares, or else (the host of a guest has its own) those that show in a
-    /// wake-up after a longer idle time.
-    fn deeper(&mut self, first: Spread, exit: Spread) {
-        let mut shallower = first;
-        let mut floor = self.given.idle_states.iter().map(|s| s.residency_ns).min().unwrap_or(0);
-        let names = [("c1e_exit", "c1e_residency"), ("c6_exit", "c6_residency")];
-        for (i, (exit_key, residency_key)) in (1..).zip(names) {
-            let (before, after) = (IDLE[i - 1], IDLE[i]);
-            let (exit_key, residency_key) = (("interrupts", exit_key), ("interrupts", residency_key));
-            let range = floor.max(before.as_nanos() as u64) + 1..=after.as_nanos() as u64;
+    /// Deeper idle states that the kernel declares: each with what a wake-up after as long takes longer.
+    fn declared_states(&mut self, first: Spread, exit: Spread) {
+        let mut floor = IDLE[0].as_nanos() as u64;
+        for (names, long) in DEEPER.into_iter().zip([MIDDLE, IDLE.len() - 1]) {
+            let range = floor + 1..=IDLE[long].as_nanos() as u64;
             let states = self.given.idle_states.iter().filter(|s| range.contains(&s.residency_ns));
             let state = states.max_by_key(|s| s.residency_ns);
-            let long = self.of(What::WakeIdle(i));
-            let slower = long.is_some_and(|l| l.value > 1.2 * shallower.value && l.lo > shallower.value);
-            let Some(long) = long.filter(|_| state.is_some() || slower) else {
-                let source = "of no effect while the state is never entered".to_string();
-                self.put(exit_key, How::Estimate, exit, source);
-                let never = Spread::exactly(NEVER_NS as f64);
-                self.declared(residency_key, never, "no idle state of such a residency, and wake-ups show none");
+            let Some((state, slower)) = state.zip(self.of(What::WakeIdle(long))) else {
+                self.no_state(names, exit);
                 continue;
             };
-            let how = format!(
-                "idle_exit, and what a wake-up after {} us of idleness ({:.0} ns) takes longer than after {} us",
-                after.as_micros(),
-                long.value,
-                IDLE[0].as_micros()
-            );
-            self.derived(exit_key, long.less(first).plus(exit), &how);
-            match state {
-                Some(state) => {
-                    floor = state.residency_ns;
-                    let residency = Spread::exactly(state.residency_ns as f64);
-                    self.declared(residency_key, residency, &format!("the target residency of {}", state.name));
-                }
-                None => {
-                    let (lo, hi) = (before.as_nanos() as f64, after.as_nanos() as f64);
-                    let between = Spread { value: (lo * hi).sqrt(), lo, hi, n: 0 };
-                    let source = format!(
-                        "estimate: somewhere between {} and {} us of idleness wake-ups begin to take longer, though the \
-                         kernel declares no such state (a hypervisor's own)",
-                        before.as_micros(),
-                        after.as_micros()
-                    );
-                    self.put(residency_key, How::Estimate, between, source);
-                }
-            }
-            shallower = long;
+            floor = state.residency_ns;
+            self.derived(("interrupts", names.0), slower.less(first).plus(exit), &longer(IDLE[long], slower));
+            let residency = Spread::exactly(floor as f64);
+            self.declared(("interrupts", names.1), residency, &format!("the target residency of {}", state.name));
         }
+    }
+
+    /// None is declared (the host of a guest has its own): those that show in wake-ups after longer idle times.
+    fn seen_states(&mut self, first: Spread, exit: Spread) {
+        let seen: Vec<(usize, Spread)> =
+            (0..IDLE.len()).filter_map(|i| Some((i, self.of(What::WakeIdle(i))?))).collect();
+        let values: Vec<f64> = seen.iter().map(|(_, s)| s.value).collect();
+        let steps = steps(&values, DEEPER.len());
+        let mut ends = steps.iter().skip(1).copied().chain([values.len()]);
+        // A single step is the deepest state's.
+        for (i, names) in DEEPER.into_iter().enumerate() {
+            let step = (i + steps.len()).checked_sub(DEEPER.len()).map(|i| steps[i]);
+            let Some(step) = step else {
+                self.no_state(names, exit);
+                continue;
+            };
+            let level = &seen[step..ends.next().expect("each step ends")];
+            let mean = Spread {
+                value: level.iter().map(|(_, s)| s.value).sum::<f64>() / level.len() as f64,
+                lo: level.iter().map(|(_, s)| s.lo).fold(f64::INFINITY, f64::min),
+                hi: level.iter().map(|(_, s)| s.hi).fold(0.0, f64::max),
+                n: level.iter().map(|(_, s)| s.n).sum(),
+            };
+            let (before, after) = (IDLE[seen[step - 1].0], IDLE[seen[step].0]);
+            self.derived(("interrupts", names.0), mean.less(first).plus(exit), &longer(after, mean));
+            let (lo, hi) = (before.as_nanos() as f64, after.as_nanos() as f64);
+            let between = Spread { value: (lo * hi).sqrt(), lo, hi, n: 0 };
+            let source = format!(
+                "estimate: somewhere between {} and {} us of idleness wake-ups begin to take longer, though the \
+                 kernel declares no such state (a hypervisor's own)",
+                before.as_micros(),
+                after.as_micros()
+            );
+            self.put(("interrupts", names.1), How::Estimate, between, source);
+        }
+    }
+
+    fn no_state(&mut self, names: (&'static str, &'static str), exit: Spread) {
+        let source = "of no effect while the state is never entered".to_string();
+        self.put(("interrupts", names.0), How::Estimate, exit, source);
+        let never = Spread::exactly(NEVER_NS as f64);
+        self.declared(("interrupts", names.1), never, "no idle state of such a residency, and wake-ups show none");
     }
 
     fn declared(&mut self, key: (&'static str, &'static str), s: Spread, what: &str) {
@@ -564,6 +582,42 @@ impl Deriving<'_> {
     }
 }
 
+/// The two deeper idle states' keys: what leaving takes, and from which idle time on.
+const DEEPER: [(&str, &str); 2] = [("c1e_exit", "c1e_residency"), ("c6_exit", "c6_residency")];
+
+fn longer(idle: Duration, wake_up: Spread) -> String {
+    let (idle, first) = (idle.as_micros(), IDLE[0].as_micros());
+    let taken = wake_up.value;
+    format!(
+        "idle_exit, and what a wake-up after {idle} us of idleness or more ({taken:.0} ns) takes longer than after {first} us"
+    )
+}
+
+/// A level is a sixth above the one before.
+const STEP: f64 = 7.0 / 6.0;
+
+/// Where `values` rise to another level: at most `most` places, as many as there are, where the levels describe the values best.
+fn steps(values: &[f64], most: usize) -> Vec<usize> {
+    let level = |range: Range<usize>| {
+        let logs = || values[range.clone()].iter().map(|v| v.max(1.0).ln());
+        let mean = logs().sum::<f64>() / range.len() as f64;
+        (mean, logs().map(|l| (l - mean).powi(2)).sum::<f64>())
+    };
+    let describes = |starts: &[usize]| {
+        let starts: Vec<usize> = [0].into_iter().chain(starts.iter().copied()).chain([values.len()]).collect();
+        let levels: Vec<(f64, f64)> = starts.windows(2).map(|w| level(w[0]..w[1])).collect();
+        let rises = levels.windows(2).all(|w| w[1].0 >= w[0].0 + STEP.ln());
+        rises.then(|| levels.iter().map(|l| l.1).sum::<f64>())
+    };
+    (1..=most)
+        .rev()
+        .find_map(|n| {
+            let chosen = (1..values.len()).combinations(n).filter_map(|starts| Some((describes(&starts)?, starts)));
+            chosen.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, starts)| starts)
+        })
+        .unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -639,9 +693,8 @@ mod tests {
     fn leaving_idle_is_what_the_simulator_does_not_charge() {
         let mut samples = round();
         // 100 + 100 + 200 + 60 + 100 + 100 + 2 x 20 + 500 + 39 x 1 + 8 x 10 + 16 x 50 = 2119.
-        samples.push((What::WakeIdle(0), 2119.0 + 1000.0));
-        samples.push((What::WakeIdle(1), 2119.0 + 1000.0));
-        samples.push((What::WakeIdle(2), 2119.0 + 1000.0 + 90_000.0));
+        samples.extend((0..5).map(|i| (What::WakeIdle(i), 2119.0 + 1000.0)));
+        samples.push((What::WakeIdle(5), 2119.0 + 1000.0 + 90_000.0));
         let d = derived(&samples, &[]);
         assert_eq!(value(&d, "interrupts", "idle_exit"), Some(1000));
         assert_eq!(value(&d, "interrupts", "c1e_residency"), Some(NEVER_NS));
@@ -652,12 +705,30 @@ mod tests {
         assert_eq!(parts(&derived(&timer(300.0), &[])), [Some(300), Some(700), Some(90_700)]);
         assert_eq!(parts(&derived(&timer(900.0), &[])), [Some(500), Some(500), Some(90_500)], "at most half");
         let residency = value(&d, "interrupts", "c6_residency").unwrap();
-        assert!((300_000..3_000_000).contains(&residency), "{residency}");
+        assert!((1_000_000..3_000_000).contains(&residency), "{residency}");
 
         let state = |name: &str, us: u64| RawIdleState { name: name.into(), residency_ns: us * 1000 };
         let d = derived(&samples, &[state("POLL", 0), state("C1", 2), state("C1E", 20), state("C6", 600)]);
         assert_eq!(value(&d, "interrupts", "c1e_residency"), Some(20_000));
         assert_eq!(value(&d, "interrupts", "c6_residency"), Some(600_000));
+    }
+
+    #[test]
+    fn steps_are_where_wake_ups_begin_to_take_longer() {
+        assert_eq!(steps(&[17.0, 25.0, 26.0, 38.0, 40.0, 41.0], 2), [1, 3]);
+        assert_eq!(steps(&[17.0, 17.5, 17.0, 18.0, 17.0, 40.0], 2), [5]);
+        assert_eq!(steps(&[17.0, 16.0, 18.0, 18.5, 18.0, 19.0], 2), [0; 0], "no level is a sixth above another");
+        assert_eq!(steps(&[40.0, 30.0, 20.0, 17.0, 12.0, 10.0], 2), [0; 0]);
+        assert_eq!(steps(&[17.0], 2), [0; 0]);
+        assert_eq!(steps(&[], 2), [0; 0]);
+        let mut samples = round();
+        for (i, longer) in [0.0, 8e3, 9e3, 20e3, 22e3, 24e3].into_iter().enumerate() {
+            samples.push((What::WakeIdle(i), 2119.0 + 10_000.0 + longer));
+        }
+        let d = derived(&samples, &[]);
+        let keys = ["idle_exit", "c1e_exit", "c1e_residency", "c6_exit", "c6_residency"];
+        let values = keys.map(|key| value(&d, "interrupts", key).expect("it was found"));
+        assert_eq!(values, [10_000, 18_500, 17_321, 32_000, 173_205]);
     }
 
     #[test]

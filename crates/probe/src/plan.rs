@@ -78,8 +78,17 @@ pub enum What {
 pub const SMALL: usize = 64;
 /// Bytes of a large message: with [`SMALL`], within one page.
 pub const LARGE: usize = 4032;
-/// How long a CPU has been idle before it is woken: awhile, long enough for a middle idle state, and for a deep one.
-pub const IDLE: [Duration; 3] = [Duration::from_micros(10), Duration::from_micros(300), Duration::from_millis(3)];
+/// How long a CPU has been idle before it is woken: from hardly at all to long enough for a deep idle state.
+pub const IDLE: [Duration; 6] = [
+    Duration::from_micros(10),
+    Duration::from_micros(30),
+    Duration::from_micros(100),
+    Duration::from_micros(300),
+    Duration::from_millis(1),
+    Duration::from_millis(3),
+];
+/// Of these, the one that is long enough for a middle idle state.
+pub const MIDDLE: usize = 3;
 
 /// All repetitions.
 pub type Samples = BTreeMap<What, Vec<f64>>;
@@ -267,7 +276,7 @@ fn experiments<'a>(facts: &'a Facts) -> Vec<Experiment<'a>> {
             Some(())
         });
         all.push(Experiment { every: 1, run });
-        for (i, (idle, times)) in IDLE.into_iter().zip([20, 5, 2]).enumerate() {
+        for (i, (idle, times)) in IDLE.into_iter().zip([20, 12, 8, 5, 3, 2]).enumerate() {
             let run = Box::new(move |round, samples: &mut Samples| {
                 let (a, b) = at(round);
                 put(samples, What::WakeIdle(i), wakeups::wake_idle(a, b, idle, times)?);
