@@ -3,11 +3,12 @@
 
 mod common;
 
-use common::{MS, Stage, preset, stage};
+use common::{MS, Stage, machine, preset, run_on, stage, task};
 use contend_platform::Ordering::{Relaxed, Release};
 use contend_platform::Platform;
 use contend_sched::features::{Features, IdleSearch, WakeAffine};
 use contend_sched::wakeup::flags;
+use contend_sim::program::{Op, Workload};
 
 /// Two sockets of 22 cores of 2 threads; socket 0 has CPUs 0 to 21 and their siblings 44 to 65.
 const INTEL: &str = "intel-2s-44c-88t";
@@ -389,4 +390,25 @@ fn wake_affine_by_weight() {
         assert_eq!(at(1024, 1, 1820, 0), 3, "1820 x 1.12 = 2038");
         assert_eq!(at(2048, 2, 0, flags::SYNC), 3, "one more stays here, nothing there");
     });
+}
+
+/// SIS_UTIL goes on searching where tasks move with their wake-ups: a queue that they have left does not count them any more.
+#[test]
+fn sis_util_is_not_misled_by_tasks_that_move() {
+    for name in ["linux-6.0", "linux-6.18"] {
+        let mut w = Workload { horizon: Some(1000 * MS), ..Workload::default() };
+        for i in 0..3u32 {
+            let mut n = i;
+            w.task(task(&format!("t{i}"), move |_| {
+                n += 1;
+                // Two CPUs, each half busy; interrupts come to both in turn.
+                if n % 2 == 0 { Op::Run(100_000 + 7_000 * u64::from(i)) } else { Op::Device(200_000, n / 2) }
+            }));
+        }
+        let r = run_on(machine("2c"), &preset(name), w, 1000 * MS);
+        let moved: u64 = r.tasks.iter().map(|t| t.run.nr_migrations).sum();
+        let searches = r.observed.idle_searches;
+        assert!(moved > 100, "{name}: they moved {moved} times");
+        assert!(searches > 500, "{name}: {searches} searches");
+    }
 }
