@@ -213,7 +213,8 @@ impl Builder {
             self.interrupts.resize(cpu + 1, Interrupts::default());
             self.seen.resize(cpu + 1, first);
         }
-        if let (0, Some(Some((Some(i), _)))) = (e.pid, self.cpus.get(cpu).copied()) {
+        let idle = matches!(&e.kind, Kind::Switch { prev, .. } if prev.pid == 0);
+        if let (true, Some(Some((Some(i), _)))) = (idle, self.cpus.get(cpu).copied()) {
             self.left_for_idle(i, e.cpu);
             self.set_cpu(e.cpu, None, self.seen[cpu]);
         }
@@ -263,10 +264,6 @@ impl Builder {
                 }
                 let came = self.task(next, first);
                 if let Some(i) = came {
-                    let on = self.tasks[i as usize].on;
-                    if on != e.cpu {
-                        self.left_for_idle(i, on);
-                    }
                     self.arrive(i, e.ts);
                 }
                 self.set_cpu(e.cpu, came, e.ts);
