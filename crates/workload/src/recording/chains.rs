@@ -216,7 +216,6 @@ impl Builder {
         let idle = matches!(&e.kind, Kind::Switch { prev, .. } if prev.pid == 0);
         if let (true, Some(Some((Some(i), _)))) = (idle, self.cpus.get(cpu).copied()) {
             self.left_for_idle(i, e.cpu);
-            self.set_cpu(e.cpu, None, self.seen[cpu]);
         }
         self.interrupts[cpu].event(e);
         self.kind(e, first);
@@ -444,7 +443,7 @@ impl Builder {
 
     /// The same; it sleeps, since nobody else came.
     fn left_for_idle(&mut self, i: u32, cpu: u32) {
-        let Some(&seen) = self.seen.get(cpu as usize) else { return };
+        let seen = self.seen[cpu as usize];
         if self.left_unseen(i, cpu, State::Sleeping(seen, false)) && self.tasks[i as usize].starts {
             self.order.push(Order::Sleep(i));
         }
