@@ -54,6 +54,39 @@ SCENARIOS = [
         "x.toml:3: `wake_pth` = `remote-lock`: no such feature; did you mean `wake_path`?",
     ),
     (
+        "group-max",
+        f'machine = "4c"\n[groups]\n"/a" = {{ max = "10 100000" }}\n{WORKLOAD}',
+        'x.toml:3: groups./a.max: found "10 100000"; should be text as in cpu.max: "QUOTA PERIOD" in us, such as '
+        '"200000 100000" for 2 CPUs (quota 1000 to 10^9, period 1000 to 1000000, 100000 if left out), or "max"',
+    ),
+    (
+        "group-burst",
+        f'machine = "4c"\n[groups]\n"/a" = {{ max = "2000", burst = 2001 }}\n{WORKLOAD}',
+        "x.toml:3: groups./a.burst: found 2001; should be at most 2000, the quota of /a",
+    ),
+    (
+        "group-burst-alone",
+        f'machine = "4c"\n[groups]\n"/a" = {{ burst = 2001 }}\n{WORKLOAD}',
+        "x.toml:3: groups./a.burst: found 2001; should be with max: /a has no quota to save up",
+    ),
+    (
+        "group-key",
+        f'machine = "4c"\n[groups]\n"/a" = {{ quota = 1 }}\n{WORKLOAD}',
+        "x.toml:3: groups./a.quota: unknown key; keys of a group are weight, max, burst",
+    ),
+    (
+        "group-max-before-3.2",
+        f'machine = "4c"\npolicy = "linux-2.6.37"\n[groups]\n"/a" = {{ max = "2000" }}\n{WORKLOAD}',
+        "x.toml:4: groups./a.max: found a limit under cfs_bandwidth = off; should be left out, or a policy from "
+        "linux-3.6 on: kernels before 3.2 have no cpu.max",
+    ),
+    (
+        "group-burst-before-5.14",
+        f'machine = "4c"\npolicy = "linux-5.2"\n[groups]\n"/a" = {{ max = "2000", burst = 1 }}\n{WORKLOAD}',
+        "x.toml:4: groups./a.burst: found a burst under cfs_bandwidth = 4.18; should be left out, or a policy from "
+        "linux-6.0 on: it came with 5.14",
+    ),
+    (
         "group-weight",
         f'machine = "4c"\n[groups]\n"/a" = 10001\n{WORKLOAD}',
         "x.toml:3: groups./a: found 10001; should be a weight from 1 to 10000, as cpu.weight has; 100 is the default",

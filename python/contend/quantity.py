@@ -136,6 +136,9 @@ def quantities(summary: dict[str, Any]) -> list[Quantity]:
         share = 100 * g["runtime_share"]
         out.append(Quantity("groups", f"groups.{g['name']}.runtime_share", "%", share))
         add("groups", f"groups.{g['name']}.delay_s", "s", LESS, grows=True)
+        if g.get("bandwidth"):
+            add("groups", f"groups.{g['name']}.bandwidth.nr_throttled", "count", LESS, grows=True)
+            add("groups", f"groups.{g['name']}.bandwidth.throttled_s", "s", LESS, grows=True)
     for kind in summary["lock_kinds"]:
         add("locks", f"lock_kinds.{kind['kind']}.contended", "count", LESS, grows=True)
         add("locks", f"lock_kinds.{kind['kind']}.wait_s", "s", LESS, grows=True)

@@ -281,6 +281,31 @@ def _groups(groups: Sequence[Mapping[str, Any]], out: Console) -> None:
         for g in groups
     ]
     out.print(table("Groups of tasks, those within them included", columns, rows))
+    limited = [(g["name"], g["bandwidth"]) for g in groups if g.get("bandwidth")]
+    if not limited:
+        return
+    columns = [
+        ("group", "fold"),
+        ("cpu.max, us", "right"),
+        ("burst, us", "right"),
+        ("nr_periods", "right"),
+        ("nr_throttled", "right"),
+        ("of periods", "right"),
+        ("time throttled, all CPUs", "right"),
+    ]
+    rows = [
+        (
+            escape(name),
+            f"{b['quota_us']} {b['period_us']}",
+            f"{b['burst_us']}",
+            f"{b['nr_periods']:,}",
+            f"{b['nr_throttled']:,}",
+            percent(b["nr_throttled"] / max(1, b["nr_periods"])),
+            seconds(b["throttled_s"]),
+        )
+        for name, b in limited
+    ]
+    out.print(table("Limits of groups (cpu.max), and what cpu.stat shows of them", columns, rows))
 
 
 def _wakeups(e: dict[str, Any], out: Console) -> None:

@@ -219,6 +219,22 @@ pub struct Group {
     pub runtime_s: f64,
     pub runtime_share: f64,
     pub delay_s: f64,
+    /// `null`: the group has no limit.
+    pub bandwidth: Option<Bandwidth>,
+}
+
+/// A group's limit, and what `cpu.stat` shows of it.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs, reason = "docs/results.md describes each key")]
+pub struct Bandwidth {
+    pub quota_us: u64,
+    pub period_us: u64,
+    pub burst_us: u64,
+    pub nr_periods: u64,
+    pub nr_throttled: u64,
+    pub throttled_s: f64,
+    pub nr_bursts: u64,
+    pub burst_s: f64,
 }
 
 /// What programs reported.
@@ -343,6 +359,17 @@ fn groups(plan: &Plan, r: &RunResult) -> Vec<Group> {
     let made = r.groups.iter().filter(|(_, g)| sessions || !g.session);
     let row = |(id, g): (GroupId, &groups::Group)| {
         let (tasks, runtime, delay) = sums[id.0 as usize];
+        let stat = r.bandwidth.iter().find(|(limited, _)| *limited == id).map(|(_, stat)| stat);
+        let bandwidth = g.limit.zip(stat).map(|(limit, stat)| Bandwidth {
+            quota_us: limit.quota / 1000,
+            period_us: limit.period / 1000,
+            burst_us: limit.burst / 1000,
+            nr_periods: stat.nr_periods,
+            nr_throttled: stat.nr_throttled,
+            throttled_s: seconds(stat.throttled_ns),
+            nr_bursts: stat.nr_bursts,
+            burst_s: seconds(stat.burst_ns),
+        });
         Group {
             name: g.name.clone(),
             weight: groups::weight_of(g.shares),
@@ -350,6 +377,7 @@ fn groups(plan: &Plan, r: &RunResult) -> Vec<Group> {
             runtime_s: seconds(runtime),
             runtime_share: runtime as f64 / all.max(1) as f64,
             delay_s: seconds(delay),
+            bandwidth,
         }
     };
     made.map(row).collect()
@@ -391,8 +419,7 @@ pub(crate) fn summarise(plan: &Plan, r: &RunResult, origins: &Origins, inputs: B
         set.extend(xen.features_set().into_iter().map(|(k, v)| (format!("xen.{k}"), v)));
     }
     set.extend(plan.kvm_set().into_iter().map(|(k, v)| (format!("kvm.{k}"), v)));
-    let weights = plan.groups.iter().map(|(_, g)| (format!("groups.{}", g.name), groups::weight_of(g.shares)));
-    set.extend(weights.filter(|(_, w)| *w != groups::WEIGHT_DEFAULT).map(|(k, w)| (k, w.to_string())));
+    set.extend(plan.groups_set());
     set.extend(plan.machine_set.iter().map(|(k, v)| (format!("machine.{k}"), v.clone())));
 
     let metrics = reported(std::iter::once(&r.metrics).chain(r.guests.iter().map(|g| &g.metrics)));

@@ -92,7 +92,7 @@ pub struct Scenario {
     warmup_ns: u64,
     stall_ns: u64,
     set: BTreeMap<String, Given<String>>,
-    groups: BTreeMap<String, Given<u64>>,
+    groups: groups::Given,
     guests: Vec<GuestTable>,
     workload: Option<WorkloadSpec>,
     xen: Option<XenTable>,
@@ -156,7 +156,7 @@ impl Scenario {
             warmup_ns: 0,
             stall_ns: STALL_NS_DEFAULT,
             set: BTreeMap::new(),
-            groups: BTreeMap::new(),
+            groups: groups::Given::new(),
             guests: Vec::new(),
             workload: None,
             xen: None,
@@ -306,7 +306,7 @@ impl Scenario {
         Ok(())
     }
 
-    /// `--set KEY=VALUE`: a feature, `machine.COST`, `workload.KEY`, `groups.PATH`, `kvm.KEY`, `xen.KEY`, or `guest.KEY`: a key of every table
+    /// `--set KEY=VALUE`: a feature, `machine.COST`, `workload.KEY`, `groups.PATH` (its weight), `groups.PATH.max`, `kvm.KEY`, `xen.KEY`, or `guest.KEY`: a key of every table
     /// `[[guest]]` (`vcpus`, `workload.KEY`...) or a feature of every guest's kernel.
     ///
     /// # Errors
@@ -322,14 +322,8 @@ impl Scenario {
                 return guest::set_all(&mut self.guests, rest, value, &at);
             }
         }
-        if let Some(path) = key.strip_prefix("groups.") {
-            let at = At { key: key.into(), ..at };
-            let weight = value.parse().ok().filter(|w| groups::WEIGHTS.contains(w));
-            let Some(weight) = weight else {
-                return Err(ScenarioError::Value { at, found: value.into(), right: groups::RIGHT.into() });
-            };
-            self.groups.insert(path.into(), Given { at, value: weight });
-            return Ok(());
+        if let Some(rest) = key.strip_prefix("groups.") {
+            return groups::set(&mut self.groups, rest, value, At { key: key.into(), ..at });
         }
         if let Some(rest) = key.strip_prefix("workload.") {
             if self.workload.is_none() && !self.guests.is_empty() {
@@ -418,7 +412,7 @@ impl Scenario {
         let topo = &changed.topology;
         let host = xen::host(self, topo, machine)?;
         let guests = guest::plan(self, &guest::Host { hz: changed.hz, topo, xen: host.as_ref() })?;
-        let groups = groups::plan(self, &guests, preset.policy)?;
+        let groups = groups::plan(self, &guests, preset.policy, &features)?;
         let xen = host.map(|x| x.finish(self, topo, &guests)).transpose()?;
         Ok(Plan {
             file: self.file.clone(),

@@ -419,6 +419,11 @@ pub trait SchedPlatform: Platform {
     fn leave_interrupts(&self) {}
     /// This CPU was idle and is about to schedule.
     fn leave_idle(&self) {}
+    /// Report `task`, from [`SchedPlatform::take_timer`], once `at` has come on this CPU's clock. A world whose scheduler keeps its own
+    /// timers need not have it.
+    fn arm_timer(&self, at: Time, task: TaskId) {
+        unreachable!("this world has no timers of tasks: {task:?} at {at}");
+    }
     /// The next task whose sleep timer on this CPU has expired.
     fn take_timer(&self) -> Option<TaskId>;
     /// Stop (true) or restart the periodic tick of this CPU: it stops on idle CPUs (NOHZ).

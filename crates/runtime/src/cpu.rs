@@ -157,10 +157,6 @@ impl NativeCpu {
     pub(crate) fn take_request(&self) -> Request {
         self.request.take().expect("a task trapped")
     }
-    /// Report `task` from this CPU's [`SchedPlatform::take_timer`] once `at` has come.
-    pub(crate) fn arm_timer(&self, at: Time, task: TaskId) {
-        self.timers.borrow_mut().push(Reverse((at, task)));
-    }
     pub(crate) fn stopped(&self) -> bool {
         self.world.port(self.cpu()).load(Acquire) & STOP != 0
     }
@@ -271,6 +267,9 @@ impl SchedPlatform for NativeCpu {
             self.tick_at.set(now + self.world.tick_ns);
         }
         Interrupts { ipis, tick, timers: self.timer_at() <= now, deadline: false }
+    }
+    fn arm_timer(&self, at: Time, task: TaskId) {
+        self.timers.borrow_mut().push(Reverse((at, task)));
     }
     fn take_timer(&self) -> Option<TaskId> {
         if self.timer_at() > self.now() {

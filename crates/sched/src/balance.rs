@@ -666,7 +666,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
                 break;
             }
             p.charge(Work::BalanceTask, 1);
-            if !self.affinity(p, task).allows(dst) {
+            if !self.affinity(p, task).allows(dst) || !self.bandwidth_lets_move(p, from, task, dst) {
                 continue;
             }
             let pelt = self.pelt;

@@ -116,6 +116,26 @@ words! {
     }
 }
 
+words! {
+    /// Limits on what a group may use (CFS bandwidth control, `cpu.max`), by the version that brought a way.
+    CfsBandwidth {
+        /// None: a scenario with limits is refused.
+        Off = "off",
+        /// Slices from a pool, queues that stop (3.2).
+        V3_2 = "3.2",
+        /// What a CPU has left expires with its period (4.18 to 5.3).
+        V4_18 = "4.18",
+        /// It does not (5.4).
+        V5_4 = "5.4",
+        /// Unused quota can be saved up: burst (5.14).
+        V5_14 = "5.14",
+        /// CPUs queue their own tasks again, told by an interrupt (6.3).
+        V6_3 = "6.3",
+        /// Tasks stop one by one on their way to user mode (6.18).
+        V6_18 = "6.18",
+    }
+}
+
 switches! {
     /// All switches and tunables of one run.
     Features {
@@ -208,6 +228,10 @@ switches! {
         /// sched_autogroup_enabled: the tasks of a session are a group (CONFIG_SCHED_AUTOGROUP). Only recordings and models
         /// know of sessions.
         autogroup: bool = false,
+        /// Limits on what a group may use (CFS bandwidth control, `cpu.max`), by the version that brought a way.
+        cfs_bandwidth: CfsBandwidth = CfsBandwidth::V6_18,
+        /// sched_cfs_bandwidth_slice_us: what a CPU draws at once of a limited group's run time, in us.
+        cfs_bandwidth_slice_us: u64 = 5_000,
 
         // ---- real-time ----
         /// What keeps real-time tasks (SCHED_FIFO, SCHED_RR) from having a CPU to themselves.
@@ -249,9 +273,13 @@ impl Features {
         if self.next_buddy && !(self.wakeup_preemption && self.pick_buddy) {
             return Err(need("next_buddy", "wakeup_preemption = true and pick_buddy = true"));
         }
-        if self.rt_period_us == 0 {
-            let expected = "should be 1 or more".into();
-            return Err(FeatureError { key: "rt_period_us".into(), value: "0".into(), expected });
+        for (key, value) in
+            [("rt_period_us", self.rt_period_us), ("cfs_bandwidth_slice_us", self.cfs_bandwidth_slice_us)]
+        {
+            if value == 0 {
+                let expected = "should be 1 or more".into();
+                return Err(FeatureError { key: key.into(), value: "0".into(), expected });
+            }
         }
         let v5_2 = self.idle_search == IdleSearch::V5_2;
         for (on, key) in
@@ -314,6 +342,7 @@ impl Preset {
             ni_random: false,
             wakeup_next_hint: false,
             yield_skip: false,
+            cfs_bandwidth: CfsBandwidth::Off,
             rt_throttle: RtThrottle::Runtime,
             ..base.clone()
         };
@@ -323,6 +352,7 @@ impl Preset {
             idle_search: IdleSearch::V3_6,
             wakeup_next_hint: true,
             yield_skip: true,
+            cfs_bandwidth: CfsBandwidth::V3_2,
             ..v2_6_37.clone()
         };
         let v5_2 = Features {
@@ -333,15 +363,22 @@ impl Preset {
             recent_used_cpu: true,
             idle_search: IdleSearch::V5_2,
             balance: Balance::V5_2,
+            cfs_bandwidth: CfsBandwidth::V4_18,
             ..v3_6.clone()
         };
         let v3_2019 =
             Features { sis_limit: true, sis_next_cpu: true, sis_rotate: true, smt_weight_cached: true, ..v5_2.clone() };
-        let v5_8 = Features { wake_path: WakePath::Ttwu58, balance: Balance::V6_18, ..v5_2.clone() };
+        let v5_8 = Features {
+            wake_path: WakePath::Ttwu58,
+            balance: Balance::V6_18,
+            cfs_bandwidth: CfsBandwidth::V5_4,
+            ..v5_2.clone()
+        };
         let v6_0 = Features {
             wake_path: WakePath::Ttwu60,
             idle_search: IdleSearch::SisUtil,
             wake_affine_prev_idle: true,
+            cfs_bandwidth: CfsBandwidth::V5_14,
             ..v5_8.clone()
         };
         let preset = |name, doc, policy, features: Features| Preset { name, doc, policy, features };
@@ -369,7 +406,7 @@ impl Preset {
                 "linux-6.6",
                 "EEVDF",
                 PolicyKind::Eevdf,
-                Features { delay_dequeue: false, ni_random: false, ..v6_0 },
+                Features { delay_dequeue: false, ni_random: false, cfs_bandwidth: CfsBandwidth::V6_3, ..v6_0 },
             ),
             preset("linux-6.18", "EEVDF with delayed dequeue, today's wake-up path", PolicyKind::Eevdf, base.clone()),
             preset(

@@ -4,6 +4,7 @@
 //! protocol: the run-queue lock is held over the switch, `on_cpu` of the task that left is cleared when the next one has
 //! taken over, and only then is the lock released.
 
+use crate::bandwidth::{Bandwidth, Locals};
 use crate::class::Sched;
 use crate::cpuset::{Affinity, CpuMask};
 use crate::domains::Domains;
@@ -116,6 +117,8 @@ pub struct Kernel<P: SchedPlatform, L: Policy> {
     pub tasks: Tasks<P, L>,
     /// Last-level caches.
     pub llcs: Vec<Llc<P>>,
+    /// What groups may use of all CPUs together.
+    pub bandwidth: Bandwidth<P>,
     /// Makes kernel locks of the run's kind, for the world's system calls too.
     pub locks: LockFactory<P>,
     /// Idle CPUs whose tick is stopped, without simulated cost.
@@ -142,7 +145,13 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         let n = topo.nr_cpus();
         let domains = Domains::new(&topo);
         let locks = LockFactory::new(p, n, features.spinlock);
-        let rqs = (0..n).map(|c| Rq::new(p, &locks, &policy, domains.of(CpuId(c as u16)).len())).collect();
+        let rqs: Vec<Rq<P, L>> =
+            (0..n).map(|c| Rq::new(p, &locks, &policy, domains.of(CpuId(c as u16)).len())).collect();
+        let bandwidth = Bandwidth::new(p, &locks, policy.groups(), n);
+        for rq in rqs.iter().filter(|_| !bandwidth.is_empty()) {
+            // SAFETY: nobody else has them yet.
+            unsafe { p.write(&rq.data, |rd| rd.bandwidth = Locals::new(bandwidth.len())) };
+        }
         let llcs = (0..topo.nr_llcs())
             .map(|l| Llc {
                 cpus: topo.llc_cpus(l).into(),
@@ -159,6 +168,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             rqs,
             tasks: Tasks::default(),
             llcs,
+            bandwidth,
             locks,
             nohz_idle: CpuMask::new(n),
             overloaded: p.word(p.line(), 0),
@@ -321,6 +331,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         if nr_running == 2 && p.load(&self.overloaded, Relaxed) == 0 {
             p.store(&self.overloaded, 1, Relaxed);
         }
+        self.bandwidth_came(p, held, task);
     }
 
     /// Take a queued task off a locked run queue, for another one.
@@ -350,6 +361,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             rd.nr_running
         });
         p.queue_length(held.0, nr_running);
+        self.bandwidth_left(p, held, task);
     }
 
     /// Ask `cpu` to reschedule: set its flag and, unless it watches the flag, interrupt it.
@@ -463,6 +475,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             let found = p.take_interrupts();
             if found.ipis & Ipi::CallFunction.bit() != 0 {
                 self.drain_wake_list(p);
+                self.bandwidth_interrupt(p);
                 sys.call_function(self, p);
             }
             if found.ipis & Ipi::Reschedule.bit() != 0 {
@@ -471,7 +484,9 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             if found.timers {
                 while let Some(task) = p.take_timer() {
                     p.charge(Work::Timer, 1);
-                    sys.timer(self, p, task);
+                    if !self.bandwidth_timer(p, task) {
+                        sys.timer(self, p, task);
+                    }
                 }
             }
             if found.tick {
@@ -507,6 +522,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
                 }
                 self.class_tick(rd, task, e, now)
             });
+            resched |= self.bandwidth_tick(p, &held, task);
         }
         resched |= self.with_rq(p, &held, |rd| rd.throttle(&self.features, now));
         if curr.is_some() {
@@ -548,7 +564,8 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         let mut pushed = None;
         if let Some(task) = prev {
             let stays = self.put_prev(p, &held, task, why);
-            if stays && why == Why::Preempt {
+            let parked = self.bandwidth_stopped(p, &held, task, stays);
+            if stays && !parked && why == Why::Preempt {
                 pushed = self.take_pushed(p, &held, task);
             }
         }
@@ -634,6 +651,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             Why::Block | Why::Preempt | Why::Idle => Put::Preempted,
         };
         p.charge(Work::Dequeue, u64::from(put == Put::Sleep || put == Put::Exit));
+        self.bandwidth_charge(p, held, task);
         let now = p.now();
         let pelt = self.pelt;
         let (stays, nr_running) = self.with_task(p, held, task, |rd, e| {
@@ -678,6 +696,9 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             (delayed, rd.nr_running)
         });
         p.queue_length(held.0, nr_running);
+        if matches!(put, Put::Sleep | Put::Exit) {
+            self.bandwidth_left(p, held, task);
+        }
         if !stays {
             wake_protocol::leave_queue(p, t.words());
         }
@@ -706,6 +727,9 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
                 }
                 Pick::Task(task) => {
                     self.verify(p, held, task);
+                    if self.bandwidth_parks(p, held, task) {
+                        continue;
+                    }
                     return Some(task);
                 }
                 Pick::Finished(task) => {
@@ -747,6 +771,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             rd.curr = Some(task);
             rd.running = Some(task);
             rd.curr_since = now;
+            self.bandwidth_begins(rd, now);
             rd.idle_stamp = 0;
             let mut latency = None;
             if let Some(since) = e.waiting_since.take() {
@@ -871,6 +896,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         let mut held = self.lock_task(p, task);
         let now = p.now();
         let pelt = self.pelt;
+        let limits = self.bandwidth_changes(p, &held, task);
         let (fell, level) = self.with_task(p, &held, task, |rd, e| {
             let before = rd.rt.level();
             if pelt {
@@ -895,6 +921,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             rd.set_weight(&self.policy, others + self.weight_of(e));
             (rd.rt.level() < before, rd.rt.level())
         });
+        self.bandwidth_changed(p, &held, task, limits);
         self.publish(p, &held);
         if fell {
             held = self.pull_rt(p, held, level);

@@ -4,6 +4,7 @@
 //! [`policy::Policy`]. It names neither: the simulator, OS threads and the model checkers run the same code.
 
 mod balance;
+pub mod bandwidth;
 pub mod class;
 pub mod cpuset;
 pub mod domains;

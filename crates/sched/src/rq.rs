@@ -1,5 +1,6 @@
 //! Run queues: the lock, what others may peek at, and what the lock guards.
 
+use crate::bandwidth::Locals;
 use crate::features::Features;
 use crate::pelt::Average;
 use crate::policy::Policy;
@@ -91,6 +92,8 @@ pub struct RqData<L: Policy> {
     pub balance: Vec<DomainBalance>,
     /// Cost of the most expensive newidle balance seen, all domains, in ns (max_idle_balance_cost).
     pub max_idle_balance_cost: Nanos,
+    /// What limited groups have left here, and who is stopped.
+    pub bandwidth: Locals,
     /// An active balance has been asked for: where to push `curr`.
     pub push_to: Option<CpuId>,
     /// Counters.
@@ -291,6 +294,7 @@ impl<P: Platform, L: Policy> Rq<P, L> {
                     curr_since: 0,
                     balance: vec![DomainBalance::default(); domains],
                     max_idle_balance_cost: 500_000,
+                    bandwidth: Locals::default(),
                     push_to: None,
                     stats: RqStats::default(),
                 },

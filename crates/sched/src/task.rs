@@ -96,6 +96,8 @@ pub struct Entity<L: Policy> {
     pub queued_on: Option<CpuId>,
     /// It sleeps but stays queued.
     pub delayed: bool,
+    /// Runnable, and kept out of its class's hands: a group of its has no run time left here.
+    pub parked: bool,
     /// load_avg: weight while runnable.
     pub load: Average,
     /// util_avg: 1024 while running.
@@ -153,6 +155,7 @@ impl<L: Policy> Entity<L> {
             pinned: false,
             queued_on: None,
             delayed: false,
+            parked: false,
             load: Average::default(),
             util: Average::default(),
             slept_load: 0,

@@ -148,6 +148,9 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             e.woken = true;
             true
         });
+        if revived {
+            self.bandwidth_came(p, held, task);
+        }
         p.trace(SchedEvent::Wakeup { task, target: held.0, new: false });
         if revived || p.load(&self.task(task).on_cpu, Relaxed) == 0 {
             self.check_preempt(p, held, task);
@@ -256,6 +259,9 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
     /// Should the task just queued preempt what runs there?
     pub(crate) fn check_preempt(&self, p: &P, held: &Held, task: TaskId) {
         let cpu = held.0;
+        if self.is_parked(p, held, task) {
+            return;
+        }
         let now = p.now();
         let (curr, running) = self.with_rq(p, held, |rd| (rd.curr, rd.running));
         let preempt = match running {

@@ -132,7 +132,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             let yielded = self.with_task(p, &theirs, target, |rd, e| {
                 if ours || e.sched.rt().is_some() {
                     Yielded::Refused
-                } else if e.queued_on != Some(cpu) || e.delayed {
+                } else if e.queued_on != Some(cpu) || e.delayed || e.parked {
                     Yielded::NotQueued
                 } else if self.policy.yield_to(&mut rd.pol, target, &e.pol) {
                     Yielded::Yes

@@ -6,7 +6,7 @@ use crate::engine::{Engine, EngineCounts, Observed, Stacks, Timeline};
 use crate::guest::{self, Boot, GuestReport, Guests, RunningGuest};
 use crate::kvm::{Hypervisor, Kvm};
 use crate::os::{MetricStore, Os, TaskReport};
-use crate::program::{Groups, Workload};
+use crate::program::{GroupId, Groups, Workload};
 use crate::thread::Ready;
 use crate::trace::{Namer, TraceHook};
 use crate::watch::{self, System};
@@ -14,6 +14,7 @@ use crate::world::{Sim, World};
 use crate::xen::XenReport;
 use contend_machine::Machine;
 use contend_platform::{Account, CpuId, NEVER, Nanos, TaskId, Time};
+use contend_sched::bandwidth::CpuStat;
 use contend_sched::domains::Level;
 use contend_sched::features::{Features, PolicyKind};
 use contend_sched::kernel::{Kernel, Outside};
@@ -132,7 +133,9 @@ pub struct RunResult {
     pub tasks: Vec<TaskReport>,
     /// Groups of tasks.
     pub groups: Groups,
-    /// Run-queue locks, then the objects' locks.
+    /// Those of them that have a limit, with what became of it.
+    pub bandwidth: Vec<(GroupId, CpuStat)>,
+    /// Run-queue locks, then those of limited groups, then the objects' locks.
     pub locks: Vec<LockReport>,
     /// Scheduler statistics.
     pub observed: Observed,
@@ -296,7 +299,7 @@ impl<L: Policy> System for Watched<'_, L> {
     fn stalled(&self, now: Time, long: Nanos) -> Option<String> {
         for i in 0..self.kernel.tasks.len() {
             let task = TaskId(i as u32);
-            let since = self.kernel.task(task).ent.observe(|e| e.waiting_since);
+            let since = self.kernel.task(task).ent.observe(|e| e.waiting_since.filter(|_| !e.parked));
             if let Some(since) = since
                 && now.saturating_sub(since) > long
             {
@@ -406,6 +409,7 @@ impl<L: Policy> Host<L> {
             timeline: Timeline { has_queues: true, ..timeline },
             tasks: self.os.reports(&self.kernel, end),
             groups: self.os.groups.clone(),
+            bandwidth: self.kernel.bandwidth.stats(|pool| pool.observe(|pool| pool.stat)),
             locks,
             observed: self.engine.observed.borrow().clone(),
             counts: self.engine.counts(),
@@ -420,7 +424,7 @@ impl<L: Policy> Host<L> {
     }
 }
 
-/// A kernel's run-queue locks, then its objects' locks, each with its number among the kernel's spinlocks.
+/// A kernel's run-queue locks, those of limited groups, then its objects' locks, each with its number among the kernel's spinlocks.
 pub(crate) fn lock_reports<W: World, L: Policy>(
     kernel: &Kernel<W, L>,
     os: &Os<W>,
@@ -429,6 +433,10 @@ pub(crate) fn lock_reports<W: World, L: Policy>(
         kernel.rqs.iter().enumerate().map(|(i, rq)| {
             (LockReport { name: format!("rq/{i}"), kind: "rq", stats: rq.lock.stats() }, rq.lock.number())
         });
+    let limited = kernel.bandwidth.locks().map(|(group, lock)| {
+        let name = format!("cfs_b{}", os.groups.path_of(group));
+        (LockReport { name, kind: "cfs_b", stats: lock.stats() }, lock.number())
+    });
     let objects = os.object_reports().into_iter();
-    rqs.chain(objects.map(|o| (LockReport { name: o.name, kind: o.kind, stats: o.lock }, o.number)))
+    rqs.chain(limited).chain(objects.map(|o| (LockReport { name: o.name, kind: o.kind, stats: o.lock }, o.number)))
 }

@@ -33,8 +33,6 @@ pub trait World: SchedPlatform<Word = SimWord> + Sized + 'static {
     fn create_task(&self, task: TaskId, working_set_kib: u32);
     /// Give a task this much to compute, booked to `account`, in ns at reference speed.
     fn set_work(&self, task: TaskId, ns: Nanos, account: Account);
-    /// Report `task` from the calling CPU's timer interrupt at `at`.
-    fn arm_timer(&self, at: Time, task: TaskId);
     /// Report `task` from a device's interrupt at `at` on CPU `cpu`, modulo the CPUs there are. Virtual machines have no devices of their
     /// own: the calling CPU's timer.
     fn arm_device(&self, at: Time, task: TaskId, cpu: u32) {
@@ -96,10 +94,6 @@ impl World for Sim {
     #[inline]
     fn set_work(&self, task: TaskId, ns: Nanos, account: Account) {
         self.engine.set_work(task, ns, account);
-    }
-    #[inline]
-    fn arm_timer(&self, at: Time, task: TaskId) {
-        self.engine.arm_timer(at, task);
     }
     fn arm_device(&self, at: Time, task: TaskId, cpu: u32) {
         self.engine.arm_device(at, task, cpu);
@@ -437,6 +431,10 @@ impl SchedPlatform for Sim {
     }
     fn take_interrupts(&self) -> Interrupts {
         self.engine.take_interrupts()
+    }
+    #[inline]
+    fn arm_timer(&self, at: Time, task: TaskId) {
+        self.engine.arm_timer(at, task);
     }
     fn leave_interrupts(&self) {
         self.engine.leave_interrupts();

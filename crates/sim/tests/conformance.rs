@@ -6,8 +6,9 @@
 
 use contend_machine::Machine;
 use contend_platform::{Account, CpuId, Time};
+use contend_sched::bandwidth::Limit;
 use contend_sched::class::Sched;
-use contend_sched::features::Preset;
+use contend_sched::features::{CfsBandwidth, Preset};
 use contend_sim::guest::Guests;
 use contend_sim::host::{EventSink, Limits, Outcome, RunResult, Setup, Who, simulate};
 use contend_sim::program::{Cx, GroupId, Groups, ObjectKind, Op, Program, TaskSpec, Workload};
@@ -160,19 +161,24 @@ impl Program for Feeder {
     }
 }
 
-/// Groups within groups, of all weights.
-fn tree() -> Groups {
+/// Groups within groups, of all weights, some of them with limits.
+fn tree(limited: bool) -> Groups {
     let mut groups = Groups::default();
     for (path, weight) in [("/a", 300), ("/a/b", 1), ("/a/b/c", 10_000), ("/a/d", 100), ("/e", 20)] {
         let group = groups.at(path).expect("a path");
         groups.set_weight(group, weight);
     }
+    for (path, quota, period) in [("/a", 9, 10), ("/a/b", 5, 7), ("/e", 3, 3)].into_iter().filter(|_| limited) {
+        let group = groups.at(path).expect("a path");
+        let (quota, period) = (quota * 1_000_000, period * 1_000_000);
+        groups.set_limit(group, Limit { quota, period, burst: 0 });
+    }
     groups
 }
 
 fn workload(cpus: usize, tasks: usize, seed: u64, how: How, rules: &Rc<RefCell<Rules>>) -> Workload {
-    let How { barging, grouped, classes } = how;
-    let mut w = Workload { groups: if grouped { tree() } else { Groups::default() }, ..Workload::default() };
+    let How { barging, grouped, limited, classes } = how;
+    let mut w = Workload { groups: if grouped { tree(limited) } else { Groups::default() }, ..Workload::default() };
     let pipes: Vec<_> = (0..4).map(|i| w.object(format!("pipe{i}"), ObjectKind::Pipe { capacity: 4096 })).collect();
     let sem = w.object("sem", ObjectKind::Semaphore { initial: 0 });
     let mutex = w.object("mutex", ObjectKind::Mutex);
@@ -220,6 +226,7 @@ fn workload(cpus: usize, tasks: usize, seed: u64, how: How, rules: &Rc<RefCell<R
 struct How {
     barging: bool,
     grouped: bool,
+    limited: bool,
     classes: bool,
 }
 
@@ -251,9 +258,13 @@ fn conforms(name: &str) {
     let kinds = [(false, false), (true, false), (false, true), (true, true)];
     let kinds = kinds.into_iter().filter(|(barging, grouped)| name != "fifo" || !(*barging || *grouped));
     // Nor classes with barging: who is lower than his competitors may always come too late.
-    let kinds = kinds.map(|(barging, grouped)| How { barging, grouped, classes: !barging });
-    let plain = [false, true].map(|grouped| How { barging: false, grouped, classes: false });
+    let limited = false;
+    let kinds = kinds.map(|(barging, grouped)| How { barging, grouped, limited, classes: !barging });
+    let plain = [false, true].map(|grouped| How { barging: false, grouped, limited, classes: false });
     let kinds = plain.into_iter().filter(|how| name != "fifo" || !how.grouped).chain(kinds);
+    let limited = [false, true].map(|classes| How { barging: false, grouped: true, limited: true, classes });
+    let has_limits = name != "fifo" && preset.features.cfs_bandwidth != CfsBandwidth::Off;
+    let kinds = kinds.chain(limited.into_iter().filter(|_| has_limits));
     for ((machine, tasks, seed), how) in kinds.flat_map(|how| shapes.map(|s| (s, how))) {
         let (result, rules) = run(&preset, machine, tasks, seed, how);
         let place = format!("{name} on {machine}, seed {seed}, {how:?}");

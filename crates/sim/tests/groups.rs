@@ -102,8 +102,13 @@ fn sessions_matter_with_autogroup_only() {
     let had = |autogroup| {
         let mut w = Workload::default();
         for (name, n) in [("make", 9), ("editor", 1)] {
-            let session =
-                Group { name: format!("/autogroup-{name}"), parent: GroupId::ROOT, shares: 1024, session: true };
+            let session = Group {
+                name: format!("/autogroup-{name}"),
+                parent: GroupId::ROOT,
+                shares: 1024,
+                limit: None,
+                session: true,
+            };
             let session = w.groups.add(session);
             for _ in 0..n {
                 w.task(TaskSpec { group: Some(session), ..hog(name, 100_000 * MS) });

@@ -336,6 +336,13 @@ impl Policy for Cfs {
     fn candidates(&self, rq: &CfsRq, max: usize, into: &mut Vec<TaskId>) {
         into.extend(rq.timeline.iter().rev().take(max).map(|n| n.task));
     }
+    /// Its virtual runtime stays: that of the others moves while they leave one by one.
+    fn park(&self, rq: &mut CfsRq, task: TaskId, t: &mut CfsTask, now: Time) {
+        self.dequeue(rq, task, t, Dequeue::Sleep, now);
+    }
+    fn unpark(&self, rq: &mut CfsRq, task: TaskId, t: &mut CfsTask, now: Time) {
+        self.enqueue(rq, task, t, Enqueue::Wakeup { moved: false }, now);
+    }
     fn is_buddy(&self, rq: &CfsRq, task: TaskId) -> bool {
         [rq.next, rq.last].into_iter().flatten().any(|n| n.task == task)
     }

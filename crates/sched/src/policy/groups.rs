@@ -39,11 +39,20 @@ pub trait Fair: Policy {
     fn next_hint(&self, rq: &Self::Rq) -> Option<TaskId>;
 }
 
+/// How an entity left its run queue.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Leave {
+    /// It came to sleep, or was moved away.
+    As(Dequeue),
+    /// It may not run for a while ([`Policy::park`]).
+    Parked,
+}
+
 /// Where an entity is, as seen from its run queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum At {
-    /// Not there: it came to sleep, or was moved away.
-    Out(Dequeue),
+    /// Not there.
+    Out(Leave),
     /// In the queue.
     Queued,
     /// Asleep, its dequeue delayed.
@@ -159,11 +168,14 @@ impl<L: Fair> Grouped<L> {
                     self.settle(rq, g, now);
                 }
                 At::Out(how) => {
-                    let why = match how {
-                        Dequeue::Migrate => Enqueue::Migrate,
-                        Dequeue::Sleep => Enqueue::Wakeup { moved: false },
-                    };
-                    self.inner.enqueue(queue, entity_id(g), entity, why, now);
+                    let id = entity_id(g);
+                    match how {
+                        Leave::As(Dequeue::Migrate) => self.inner.enqueue(queue, id, entity, Enqueue::Migrate, now),
+                        Leave::As(Dequeue::Sleep) => {
+                            self.inner.enqueue(queue, id, entity, Enqueue::Wakeup { moved: false }, now);
+                        }
+                        Leave::Parked => self.inner.unpark(queue, id, entity, now),
+                    }
                     let weight = self.inner.weight(entity);
                     rq.on_cpu(g).at = At::Queued;
                     rq.count(parent, 1, weight);
@@ -174,7 +186,7 @@ impl<L: Fair> Grouped<L> {
     }
 
     /// Somebody who did not run left a group's queue: so does the group, if that was the last.
-    fn dequeue_above(&self, rq: &mut GroupedRq<L>, group: GroupId, how: Dequeue, now: Time) {
+    fn dequeue_above(&self, rq: &mut GroupedRq<L>, group: GroupId, how: Leave, now: Time) {
         let mut g = group;
         while g != GroupId::ROOT {
             self.settle(rq, g, now);
@@ -184,7 +196,10 @@ impl<L: Fair> Grouped<L> {
                 assert_eq!(here.at, At::Queued, "a group that has nobody to run");
                 here.at = At::Out(how);
                 let (queue, entity) = rq.entity(g);
-                self.inner.dequeue(queue, entity_id(g), entity, how, now);
+                match how {
+                    Leave::As(why) => self.inner.dequeue(queue, entity_id(g), entity, why, now),
+                    Leave::Parked => self.inner.park(queue, entity_id(g), entity, now),
+                }
                 let weight = self.inner.weight(entity);
                 rq.count(parent, -1, weight);
             }
@@ -204,7 +219,7 @@ impl<L: Fair> Grouped<L> {
             let weight = self.inner.weight(entity);
             rq.on_cpu(g).at = match why {
                 Put::Sleep if delayed => At::Delayed,
-                Put::Sleep => At::Out(Dequeue::Sleep),
+                Put::Sleep => At::Out(Leave::As(Dequeue::Sleep)),
                 _ => At::Queued,
             };
             if empty && !delayed {
@@ -246,7 +261,7 @@ impl<L: Fair> Policy for Grouped<L> {
         let on_cpu = |(_, g): (GroupId, &Group)| OnCpu {
             rq: self.inner.new_rq(),
             entity: self.inner.new_task(0),
-            at: At::Out(Dequeue::Sleep),
+            at: At::Out(Leave::As(Dequeue::Sleep)),
             parent: g.parent,
             nr: 0,
             weight: 0,
@@ -282,7 +297,7 @@ impl<L: Fair> Policy for Grouped<L> {
         rq.touch(t.group, now);
         self.inner.dequeue(rq.queue(t.group), task, &mut t.own, why, now);
         rq.count(t.group, -1, self.inner.weight(&t.own));
-        self.dequeue_above(rq, t.group, why, now);
+        self.dequeue_above(rq, t.group, Leave::As(why), now);
     }
 
     #[inline]
@@ -300,9 +315,9 @@ impl<L: Fair> Policy for Grouped<L> {
                     let (queue, entity) = rq.entity(group);
                     self.inner.dequeue(queue, id, entity, Dequeue::Sleep, now);
                     let weight = self.inner.weight(entity);
-                    rq.on_cpu(group).at = At::Out(Dequeue::Sleep);
+                    rq.on_cpu(group).at = At::Out(Leave::As(Dequeue::Sleep));
                     rq.count(level, -1, weight);
-                    self.dequeue_above(rq, level, Dequeue::Sleep, now);
+                    self.dequeue_above(rq, level, Leave::As(Dequeue::Sleep), now);
                     level = GroupId::ROOT;
                 }
                 Pick::Nothing => {
@@ -436,6 +451,34 @@ impl<L: Fair> Policy for Grouped<L> {
     }
     fn queue_weight(&self, rq: &GroupedRq<L>, flat: u64) -> u64 {
         if rq.groups.is_empty() { flat } else { self.inner.total_weight(&rq.root) }
+    }
+    fn park(&self, rq: &mut GroupedRq<L>, task: TaskId, t: &mut GroupedTask<L>, now: Time) {
+        rq.touch(t.group, now);
+        self.inner.park(rq.queue(t.group), task, &mut t.own, now);
+        rq.count(t.group, -1, self.inner.weight(&t.own));
+        self.dequeue_above(rq, t.group, Leave::Parked, now);
+    }
+    fn unpark(&self, rq: &mut GroupedRq<L>, task: TaskId, t: &mut GroupedTask<L>, now: Time) {
+        rq.touch(t.group, now);
+        self.inner.unpark(rq.queue(t.group), task, &mut t.own, now);
+        rq.count(t.group, 1, self.inner.weight(&t.own));
+        self.enqueue_above(rq, t.group, now);
+    }
+    fn groups(&self) -> Option<&Groups> {
+        Some(&self.groups)
+    }
+    #[inline]
+    fn group_of(&self, t: &GroupedTask<L>) -> GroupId {
+        t.group
+    }
+    fn members(&self, rq: &GroupedRq<L>, group: GroupId, into: &mut Vec<TaskId>) {
+        self.collect(rq, &rq.look(group).rq, usize::MAX, into);
+        // Those behind a running one of its groups within.
+        for (g, here) in self.groups.iter().zip(&rq.groups).filter(|((g, _), h)| *g != group && h.at == At::Running) {
+            if self.groups.path(g.0).any(|g| g == group) {
+                self.collect(rq, &here.rq, usize::MAX, into);
+            }
+        }
     }
     fn set_idle(&self, t: &mut GroupedTask<L>) {
         self.inner.set_idle(&mut t.own);

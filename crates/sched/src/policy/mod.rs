@@ -32,7 +32,7 @@ pub mod groups;
 mod timeline;
 
 use contend_platform::{TaskId, Time};
-use groups::GroupId;
+use groups::{GroupId, Groups};
 
 /// Why a task enters a run queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -173,6 +173,28 @@ pub trait Policy: 'static {
     /// The task is of this group from now on; it is not queued at this moment. A policy without groups has one.
     fn join(&self, t: &mut Self::Task, group: GroupId) {
         let _ = (t, group);
+    }
+    /// A queued task may not run for a while, because its group has no run time left: it leaves, and will be back on this run queue
+    /// ([`Policy::unpark`]) with what it was owed among its own.
+    fn park(&self, rq: &mut Self::Rq, task: TaskId, t: &mut Self::Task, now: Time) {
+        self.dequeue(rq, task, t, Dequeue::Migrate, now);
+    }
+    /// A parked task may run again. Of several, those that were parked last come first.
+    fn unpark(&self, rq: &mut Self::Rq, task: TaskId, t: &mut Self::Task, now: Time) {
+        self.enqueue(rq, task, t, Enqueue::Migrate, now);
+    }
+    /// The groups that tasks can be of; `None`: this policy has none.
+    fn groups(&self) -> Option<&Groups> {
+        None
+    }
+    /// The group that the task is of.
+    fn group_of(&self, t: &Self::Task) -> GroupId {
+        let _ = t;
+        GroupId::ROOT
+    }
+    /// All tasks of a group and of those within it that are queued here and awake, into `into`.
+    fn members(&self, rq: &Self::Rq, group: GroupId, into: &mut Vec<TaskId>) {
+        let _ = (rq, group, into);
     }
     /// Time run so far, in ns, as of the last accounting.
     fn sum_exec(&self, t: &Self::Task) -> u64;

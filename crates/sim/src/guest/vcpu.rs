@@ -317,6 +317,14 @@ impl SchedPlatform for Vcpu {
             self.exit(Exit::Vmcall, VcpuCall::Yield { target });
         }
     }
+    fn arm_timer(&self, at: Time, task: TaskId) {
+        let first = self.state.timer_at();
+        let seq = self.vm.timer_seq.replace(self.vm.timer_seq.get() + 1);
+        self.state.timers.borrow_mut().push(Reverse((at, seq, task)));
+        if at < first {
+            self.timer_armed();
+        }
+    }
     fn take_interrupts(&self) -> Interrupts {
         let now = self.now();
         if !self.state.irq_due(now) {
@@ -418,14 +426,6 @@ impl World for Vcpu {
     fn set_work(&self, task: TaskId, ns: Nanos, account: Account) {
         let left = ns.checked_mul(FULL_SPEED).expect("an operation is shorter than 2^54 ns");
         self.vm.with_task(task, |w| (w.left, w.account) = (left, account));
-    }
-    fn arm_timer(&self, at: Time, task: TaskId) {
-        let first = self.state.timer_at();
-        let seq = self.vm.timer_seq.replace(self.vm.timer_seq.get() + 1);
-        self.state.timers.borrow_mut().push(Reverse((at, seq, task)));
-        if at < first {
-            self.timer_armed();
-        }
     }
     fn work_cost(&self, work: Work) -> Nanos {
         self.thread.engine().work_cost(work)

@@ -403,6 +403,7 @@ fn result<L: XenPolicy>(
         cpus: cpus.collect(),
         timeline,
         tasks,
+        bandwidth: Vec::new(),
         groups: Groups::default(),
         locks: locks.collect(),
         observed: engine.observed.borrow().clone(),

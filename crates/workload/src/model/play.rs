@@ -81,7 +81,7 @@ pub fn play(model: Exact, w: &mut Workload, options: PlayOptions) {
         let copy = Copy { number: copy as u32, semaphores: w.objects.len() as u32, groups: w.groups.len() as u16 };
         for session in &tape.sessions {
             let name = format!("/autogroup-{session}{suffix}");
-            w.groups.add(Group { name, parent: GroupId::ROOT, shares: 1024, session: true });
+            w.groups.add(Group { name, parent: GroupId::ROOT, shares: 1024, limit: None, session: true });
         }
         for t in tape.model.tasks.iter().filter(|_| wakes) {
             w.object(format!("wake/{}-{}{suffix}", t.name, t.pid), ObjectKind::Semaphore { initial: 0 });

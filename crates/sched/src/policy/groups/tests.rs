@@ -19,7 +19,7 @@ fn cfs() -> Cfs {
 }
 
 fn group(name: &str, parent: GroupId, shares: u64) -> Group {
-    Group { name: name.into(), parent, shares, session: false }
+    Group { name: name.into(), parent, shares, limit: None, session: false }
 }
 
 /// Groups of these parents and shares.

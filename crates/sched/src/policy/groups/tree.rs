@@ -1,6 +1,7 @@
 //! Which groups there are: paths, weights, who is in whom.
 
 use super::{Fair, Grouped};
+use crate::bandwidth::Limit;
 use crate::features::Features;
 
 /// A group of tasks.
@@ -21,6 +22,8 @@ pub struct Group {
     pub parent: GroupId,
     /// What it has against its siblings, as a load weight (nice 0: 1024), 2 to 2^20.
     pub shares: u64,
+    /// What it may use of all CPUs together (`cpu.max`); `None`: as much as it gets.
+    pub limit: Option<Limit>,
     /// It is a session: a group only where the kernel makes them groups (`autogroup`).
     pub session: bool,
 }
@@ -88,7 +91,7 @@ impl Groups {
                 None if self.0.len() == GROUPS_MAX => return Err("at most 4096 groups"),
                 None => {
                     let shares = shares_of(WEIGHT_DEFAULT);
-                    self.add(Group { name: whole.into(), parent, shares, session: false })
+                    self.add(Group { name: whole.into(), parent, shares, limit: None, session: false })
                 }
             };
         }
@@ -104,6 +107,10 @@ impl Groups {
     pub fn set_weight(&mut self, group: GroupId, weight: u64) {
         assert!((1..=WEIGHT_MAX).contains(&weight));
         self.0[group.0 as usize - 1].shares = shares_of(weight);
+    }
+    /// Limit a group, which is not the root.
+    pub fn set_limit(&mut self, group: GroupId, limit: Limit) {
+        self.0[group.0 as usize - 1].limit = Some(limit);
     }
     /// Are there none?
     pub fn is_empty(&self) -> bool {
