@@ -38,7 +38,7 @@ def hogs(tmp_path: Path) -> Path:
 
 
 def web(text: str) -> dict[str, object]:
-    groups = {g["name"]: g for g in json.loads(text)["groups"]}
+    groups: dict[str, dict[str, object]] = {g["name"]: g for g in json.loads(text)["groups"]}
     return groups["/web"]
 
 

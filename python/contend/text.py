@@ -284,7 +284,7 @@ def _groups(groups: Sequence[Mapping[str, Any]], out: Console) -> None:
     limited = [(g["name"], g["bandwidth"]) for g in groups if g.get("bandwidth")]
     if not limited:
         return
-    columns = [
+    limits = [
         ("group", "fold"),
         ("cpu.max, us", "right"),
         ("burst, us", "right"),
@@ -293,7 +293,7 @@ def _groups(groups: Sequence[Mapping[str, Any]], out: Console) -> None:
         ("of periods", "right"),
         ("time throttled, all CPUs", "right"),
     ]
-    rows = [
+    stats = [
         (
             escape(name),
             f"{b['quota_us']} {b['period_us']}",
@@ -305,7 +305,7 @@ def _groups(groups: Sequence[Mapping[str, Any]], out: Console) -> None:
         )
         for name, b in limited
     ]
-    out.print(table("Limits of groups (cpu.max), and what cpu.stat shows of them", columns, rows))
+    out.print(table("Limits of groups (cpu.max), and what cpu.stat shows of them", limits, stats))
 
 
 def _wakeups(e: dict[str, Any], out: Console) -> None:

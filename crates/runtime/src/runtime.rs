@@ -6,7 +6,7 @@ use crate::object::{Parker, Semaphore};
 use crate::task::{Body, Request, TaskCtx, TaskHandle};
 use contend_machine::Topology;
 use contend_platform::Ordering::{AcqRel, Acquire, Relaxed};
-use contend_platform::{CpuId, Nanos, Platform, TaskId};
+use contend_platform::{CpuId, Nanos, Platform, SchedPlatform as _, TaskId};
 use contend_sched::class::Sched;
 use contend_sched::cpuset::Affinity;
 use contend_sched::features::Features;

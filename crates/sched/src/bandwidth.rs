@@ -424,7 +424,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
     fn hand_out(&self, p: &P, i: usize) {
         let limited = &self.bandwidth.limited[i];
         limited.lock.lock(p);
-        // SAFETY: the lock that guards the pool is held, here and below.
+        // SAFETY: the lock that guards the pool is held.
         let waiting: Vec<CpuId> = unsafe { p.write(&limited.pool, |pool| pool.waiting.iter().copied().collect()) };
         limited.lock.unlock(p);
         for cpu in waiting {
@@ -437,6 +437,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             let debt = 1 - local.left;
             limited.lock.lock(p);
             let period = p.load(&limited.period, Relaxed);
+            // SAFETY: the lock that guards the pool is held.
             let (drawn, empty) = unsafe {
                 p.write(&limited.pool, |pool| {
                     let drawn = pool.draw(debt as u64) as i64;
