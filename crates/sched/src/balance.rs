@@ -16,6 +16,9 @@ use std::sync::Arc;
 
 const MS: Nanos = 1_000_000;
 
+/// A difference of so many idle CPUs between nodes is left alone where little runs.
+const NUMA_IMBALANCE_MIN: u64 = 2;
+
 /// Run queues whose lines a scan requests at once: about the number of misses a core can have under way (10 to 16 line
 /// fill buffers on x86 of the time, fewer on others).
 pub(crate) const SCAN_BATCH: usize = 8;
@@ -69,6 +72,17 @@ enum Amount {
     Load(u64),
     /// This many tasks.
     Tasks(u64),
+}
+
+/// What to take from a queue.
+#[derive(Clone, Copy)]
+struct Pull {
+    what: Amount,
+    /// Leave those that are cache hot.
+    keep_hot: bool,
+    /// Balances in a row that got nothing.
+    failed: u32,
+    idle: When,
 }
 
 /// A level's constants in an era.
@@ -428,7 +442,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         let failed = self.with_learned(p, dst, |d| d[i].nr_balance_failed);
         let tries = params.cache_nice_tries;
         let keep_hot = failed <= tries && domain.level != Level::Smt;
-        let (pulled, hot) = self.pull(p, src, dst, plan.what, keep_hot, idle);
+        let (pulled, hot) = self.pull(p, src, dst, Pull { what: plan.what, keep_hot, failed, idle });
         note.lb_hot_gained += hot;
         if pulled == 0 {
             note.lb_failed += 1;
@@ -541,10 +555,9 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             let total_load: u64 = groups.iter().map(|g| g.load).sum();
             let total_capacity: u64 = groups.iter().map(|g| g.capacity).sum();
             let avg = total_load * CAPACITY / total_capacity.max(1);
-            if here.avg() >= busiest.avg()
-                || here.avg() >= avg
-                || 100 * busiest.avg() <= params.imbalance_pct * here.avg()
-            {
+            // Between two that have more than they can serve, a small difference does not matter.
+            let alike = overloaded(&here) && 100 * busiest.avg() <= params.imbalance_pct * here.avg();
+            if here.avg() >= busiest.avg() || here.avg() >= avg || alike {
                 return None;
             }
             let from_busiest = busiest.avg().saturating_sub(avg) * busiest.capacity / CAPACITY;
@@ -566,16 +579,21 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             }
             (busiest.nr_running - here.nr_running) / 2
         } else {
-            // NUMA: a small imbalance (a quarter of the smaller group's CPUs) is left alone.
-            let busy_here = here.cpus - here.idle_cpus;
-            let busy_there = busiest.cpus - busiest.idle_cpus;
-            let gap = busy_there.saturating_sub(busy_here);
-            if gap <= busiest.cpus / 4 {
+            // NUMA: a pair of tasks that may talk to each other is left alone where little runs.
+            let gap = here.idle_cpus.saturating_sub(busiest.idle_cpus);
+            if here.nr_running < self.imb_numa_nr(&here) && gap <= NUMA_IMBALANCE_MIN {
                 return None;
             }
             gap / 2
         };
         (n > 0).then_some(Plan { group: busiest.index, what: Amount::Tasks(n) })
+    }
+
+    /// How many tasks a node may run and be left alone with: an eighth of its CPUs if they share a cache, else one for each of its
+    /// caches (imb_numa_nr, 5.18).
+    fn imb_numa_nr(&self, node: &Group) -> u64 {
+        let llcs = (self.topo.nr_llcs() as u64 * node.cpus / self.topo.nr_cpus() as u64).max(1);
+        if llcs == 1 { (node.cpus / 8).max(1) } else { llcs }
     }
 
     fn find_busiest_queue(&self, p: &P, group: &[CpuId], dst: CpuId, what: Amount) -> Option<CpuId> {
@@ -604,7 +622,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
     // ---- moving tasks ----------------------------------------------------------------------------------------
 
     /// Move tasks from `src` to `dst`; returns how many, and how many of them were cache hot.
-    fn pull(&self, p: &P, src: CpuId, dst: CpuId, what: Amount, keep_hot: bool, idle: When) -> (u64, u64) {
+    fn pull(&self, p: &P, src: CpuId, dst: CpuId, pull: Pull) -> (u64, u64) {
         if src == dst {
             return (0, 0);
         }
@@ -612,7 +630,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             // Both locks for the whole pull.
             let (a, b) = self.double_lock(p, src, dst);
             let (from, to) = if a.0 == src { (&a, &b) } else { (&b, &a) };
-            let (moved, hot) = self.detach_tasks(p, from, dst, what, keep_hot, idle);
+            let (moved, hot) = self.detach_tasks(p, from, dst, pull);
             for &task in &moved {
                 self.attach_one(p, to, task);
             }
@@ -626,7 +644,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             return (n, hot);
         }
         let held = self.lock(p, src);
-        let (moved, hot) = self.detach_tasks(p, &held, dst, what, keep_hot, idle);
+        let (moved, hot) = self.detach_tasks(p, &held, dst, pull);
         if !moved.is_empty() {
             self.publish(p, &held);
         }
@@ -636,15 +654,13 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
     }
 
     /// Take tasks off a locked queue; with the number of those that were cache hot.
-    fn detach_tasks(
-        &self,
-        p: &P,
-        from: &Held,
-        dst: CpuId,
-        what: Amount,
-        keep_hot: bool,
-        idle: When,
-    ) -> (Vec<TaskId>, u64) {
+    fn detach_tasks(&self, p: &P, from: &Held, dst: CpuId, pull: Pull) -> (Vec<TaskId>, u64) {
+        let Pull { what, keep_hot, failed, idle } = pull;
+        // A task of more than twice what is to be moved stays; since 5.11 one counts for half as much with each failure.
+        let relaxed = |load: u64| match self.features.balance {
+            Balance::V6_18 => load.checked_shr(failed).unwrap_or(0),
+            _ => load / 2,
+        };
         let max = self.features.nr_migrate as usize;
         let mut candidates = Vec::new();
         let now = p.now();
@@ -680,7 +696,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
                 continue;
             }
             match what {
-                Amount::Load(_) if load / 2 > left => continue,
+                Amount::Load(_) if relaxed(load) > left => continue,
                 Amount::Load(_) => left = left.saturating_sub(load),
                 Amount::Tasks(_) => left -= 1,
             }

@@ -21,7 +21,7 @@ use crate::rq_lock::{KernelLock, LockFactory};
 use crate::task::TASKS_MAX;
 use contend_platform::{Account, CpuId, Ipi, Nanos, Platform, SchedPlatform, TaskId, Time, Work};
 pub use pool::{CpuStat, Limit, Pool};
-use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::sync::atomic::Ordering::Relaxed;
 
 /// What a group keeps on a CPU where it sleeps (`min_cfs_rq_runtime`).
 const MIN_LEFT: i64 = 1_000_000;
@@ -582,9 +582,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             rd.nr_running
         });
         p.queue_length(held.0, nr_running);
-        if nr_running == 2 && p.load(&self.overloaded, Relaxed) == 0 {
-            p.store(&self.overloaded, 1, Release);
-        }
+        self.note_overload(p, nr_running);
         self.count_in(p, held, over);
     }
 }

@@ -218,6 +218,8 @@ switches! {
         run_to_parity: bool = true,
         /// DELAY_DEQUEUE: a sleeper with negative lag stays queued until it has none.
         delay_dequeue: bool = true,
+        /// sched_yield gives the rest of the request up in virtual runtime, not only in its deadline (6.18).
+        yield_forfeits: bool = true,
         /// PICK_BUDDY: the `next` hint is picked first if eligible.
         pick_buddy: bool = true,
         /// NEXT_BUDDY: a woken task that is eligible preempts and becomes the `next` hint (needs wakeup_preemption
@@ -406,7 +408,14 @@ impl Preset {
                 "linux-6.6",
                 "EEVDF",
                 PolicyKind::Eevdf,
-                Features { delay_dequeue: false, ni_random: false, cfs_bandwidth: CfsBandwidth::V6_3, ..v6_0 },
+                Features {
+                    delay_dequeue: false,
+                    ni_random: false,
+                    cfs_bandwidth: CfsBandwidth::V6_3,
+                    base_slice_ns: 750_000,
+                    yield_forfeits: false,
+                    ..v6_0
+                },
             ),
             preset("linux-6.18", "EEVDF with delayed dequeue, today's wake-up path", PolicyKind::Eevdf, base.clone()),
             preset(

@@ -328,10 +328,16 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         p.queue_length(held.0, nr_running);
         let t = self.task(task);
         p.store(&t.on_rq, 1, Release);
+        self.note_overload(p, nr_running);
+        self.bandwidth_came(p, held, task);
+    }
+
+    /// A run queue has come to hold so many runnable tasks: from two on, there is something to balance.
+    #[inline]
+    pub(crate) fn note_overload(&self, p: &P, nr_running: u32) {
         if nr_running == 2 && p.load(&self.overloaded, Relaxed) == 0 {
             p.store(&self.overloaded, 1, Relaxed);
         }
-        self.bandwidth_came(p, held, task);
     }
 
     /// Take a queued task off a locked run queue, for another one.

@@ -247,9 +247,15 @@ pub fn peek_curr(peek: u64) -> Option<TaskId> {
 }
 
 impl<P: Platform, L: Policy> Rq<P, L> {
-    /// /proc/schedstat's CPU fields, given what the lock guards.
-    pub fn stats(&self, data: &RqData<L>) -> RqStats {
-        RqStats { ttwu_count: self.ttwu_count.load(Relaxed), ttwu_local: self.ttwu_local.load(Relaxed), ..data.stats }
+    /// /proc/schedstat's CPU fields at `end`, given what the lock guards. The running task's stretch counts so far.
+    pub fn stats(&self, data: &RqData<L>, end: Time) -> RqStats {
+        let runs = data.curr.map_or(0, |_| end.saturating_sub(data.curr_since));
+        RqStats {
+            ttwu_count: self.ttwu_count.load(Relaxed),
+            ttwu_local: self.ttwu_local.load(Relaxed),
+            rq_cpu_time: data.stats.rq_cpu_time + runs,
+            ..data.stats
+        }
     }
 
     /// An empty run queue.

@@ -71,6 +71,8 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         if claim == Claim::Queued {
             match self.ttwu_runnable(p, task) {
                 None => {
+                    let cpu = self.task_cpu(p, task);
+                    self.count_wakeup(p, task, cpu, cpu, flags);
                     self.pi_unlock(p, task);
                     return true;
                 }
@@ -148,6 +150,11 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             e.woken = true;
             true
         });
+        if revived {
+            let nr_running = self.with_rq(p, held, |rd| rd.nr_running);
+            p.queue_length(held.0, nr_running);
+            self.note_overload(p, nr_running);
+        }
         if revived {
             self.bandwidth_came(p, held, task);
         }

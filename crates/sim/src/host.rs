@@ -394,7 +394,7 @@ impl<L: Policy> Host<L> {
                 let levels = self.kernel.domains.of(cpu).iter().map(|d| d.level);
                 rq.data.observe(|rd| CpuReport {
                     ledger,
-                    stats: rq.stats(rd),
+                    stats: rq.stats(rd, end),
                     domains: std::iter::zip(levels, rd.balance.iter().map(|b| b.stats)).collect(),
                 })
             })

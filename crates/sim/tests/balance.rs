@@ -109,3 +109,46 @@ fn newidle_needs_a_long_enough_idle_period() {
     assert!(always > 2000, "{always}");
     assert!(never < always / 20, "{never} of {always}: avg_idle falls to 0.1 ms");
 }
+
+/// One more hog than CPUs: since 5.5 a task that is too large for the imbalance moves once balancing has failed, so all take turns
+/// instead of two that share a CPU for ever.
+#[test]
+fn hogs_beyond_the_cpus_take_turns() {
+    for name in ["linux-5.8", "linux-6.0", "linux-6.6", "linux-6.18"] {
+        for (on, cpus, n) in [("4c", 4, 5), ("8c", 8, 9), ("2n1l4c1t", 8, 9)] {
+            let mut w = Workload::default();
+            for _ in 0..n {
+                w.task(hog("hog", 100_000 * MS));
+            }
+            let r = run_on(machine(on), &preset(name), w, 30_000 * MS);
+            let fair = 30_000.0 * f64::from(cpus) / f64::from(n);
+            for t in &r.tasks {
+                let had = t.run.sum_exec as f64 / MS as f64;
+                assert!((had / fair - 1.0).abs() < 0.2, "{name} on {on}: task {} had {had} of {fair} ms", t.id);
+            }
+        }
+    }
+}
+
+/// Nodes share evenly: where more than a pair of tasks runs, no difference is left alone.
+#[test]
+fn nodes_even_out() {
+    for name in ["linux-5.2", "linux-5.8", "linux-6.18"] {
+        let mut w = Workload::default();
+        // Eight on the first of two nodes of four cores.
+        let node = cpus(&(0..16).filter(|c| c % 8 < 4).collect::<Vec<_>>());
+        for _ in 0..8 {
+            let ops = vec![Op::Run(100 * MS), Op::SetAffinity(None), Op::Run(100_000 * MS)];
+            w.task(TaskSpec { affinity: Some(node.clone()), ..script("hog", ops) });
+        }
+        let r = run_on(machine("2n1l4c2t"), &preset(name), w, 20_000 * MS);
+        // Eight cores: nobody shares one for long, so each computes at full speed. (A shared core is slower.)
+        let busy = r.cpus.iter().filter(|c| c.stats.rq_cpu_time > 15_000 * MS).count();
+        assert!(busy >= 8 || r.cpus.len() == 8, "{name}: {busy}");
+        let by_node = [0, 1].map(|node| {
+            let of = |(i, _): &(usize, &contend_sim::host::CpuReport)| (i % 8 < 4) == (node == 0);
+            r.cpus.iter().enumerate().filter(of).map(|(_, c)| c.stats.rq_cpu_time / MS).sum::<u64>()
+        });
+        assert!(by_node.iter().all(|ms| (70_000..=90_000).contains(ms)), "{name}: {by_node:?} ms");
+    }
+}

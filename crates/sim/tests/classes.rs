@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{MS, Stage, cpus, hog, machine, preset, script, stage, task};
+use common::{MS, Stage, cpus, hog, machine, preset, run_on, run_with, script, stage, task};
 use contend_platform::{Account, CpuId};
 use contend_sched::cpuset::Affinity;
 use contend_sched::features::{Features, PolicyKind, Preset, RtThrottle};
@@ -338,4 +338,36 @@ fn directed_yields_leave_real_time_tasks_alone() {
         assert_eq!(s.kernel.yield_to(&s.p, me, rt, how), Yielded::Refused);
         assert_eq!(s.kernel.task_cpu(&s.p, rt), CpuId(1));
     });
+}
+
+/// Who is starved to the end has waited to the end.
+#[test]
+fn a_wait_under_way_counts() {
+    let mut w = Workload::default();
+    w.task(TaskSpec { sched: Some(Sched::Fifo(50)), ..hog("first", 100_000 * MS) });
+    w.task(hog("starved", 100_000 * MS));
+    let Preset { policy, mut features, .. } = preset("linux-6.18");
+    features.rt_throttle = RtThrottle::None;
+    let r = run_with(machine("1c"), policy, features, w, 5_000 * MS, None);
+    let starved = &r.tasks[1].run;
+    assert!(starved.wait_max > 4_900 * MS && starved.wait_sum >= starved.wait_max, "{starved:?}");
+    assert!(r.cpus[0].stats.rq_cpu_time > 4_900 * MS, "the first one's stretch counts, too");
+}
+
+/// A yield gives up the rest of the request since 6.18; before, only its deadline moves, and shares stay equal.
+#[test]
+fn what_a_yield_gives_up() {
+    let had = |name: &str| {
+        let mut w = Workload::default();
+        let mut yields = false;
+        w.task(task("yields", move |_| {
+            yields = !yields;
+            if yields { Op::Run(100_000) } else { Op::Yield }
+        }));
+        w.task(hog("hog", 100_000 * MS));
+        let r = run_on(machine("1c"), &preset(name), w, 5_000 * MS);
+        r.tasks[0].run.sum_exec as f64 / 5e9
+    };
+    let (before, since) = (had("linux-6.6"), had("linux-6.18"));
+    assert!(before > 0.4 && since < 0.2, "{before} {since}");
 }

@@ -2,12 +2,13 @@
 
 mod common;
 
-use common::{MS, Stage, preset, stage};
+use common::{MS, Stage, machine, preset, run_with, stage, task};
 use contend_platform::Ordering::{Relaxed, Release};
 use contend_platform::Platform;
 use contend_sched::features::{Features, IdleSearch, WakeAffine};
 use contend_sched::pelt::Average;
 use contend_sched::rq::{NEED_RESCHED, POLLING};
+use contend_sim::program::{ObjectKind, Op, Workload};
 
 /// The wakee goes where it was, without a search.
 fn home(name: &str) -> Features {
@@ -161,5 +162,40 @@ fn averages_move_with_the_task() {
             assert!(load.abs_diff(left) <= 3 && util.abs_diff(left) <= 3, "{name}: {load} and {util}, not {left}");
             assert_eq!(s.p.load(&rq.removed, Relaxed), 0, "{name}: once");
         });
+    }
+}
+
+/// A wake-up of a task whose dequeue is delayed is one like others: counted, and its queue is as long as it is.
+#[test]
+fn wake_ups_of_delayed_tasks_count() {
+    for (name, delays) in [("linux-6.18", true), ("linux-6.18", false), ("linux-5.2", false)] {
+        let mut w = Workload::default();
+        let pipes = ["ping", "pong"].map(|n| w.object(n, ObjectKind::Pipe { capacity: 4096 }));
+        for (name, write, read) in [("a", pipes[0], pipes[1]), ("b", pipes[1], pipes[0])] {
+            let mut writes = name == "b";
+            let mut left = 2000;
+            w.task(task(name, move |_| {
+                writes = !writes;
+                left -= 1;
+                match (left, writes) {
+                    (0, _) => Op::Exit,
+                    (_, true) => Op::Write(write, 1),
+                    _ => Op::Read(read, 1),
+                }
+            }));
+        }
+        let mut p = preset(name);
+        p.features.delay_dequeue = delays;
+        let r = run_with(machine("1c"), p.policy, p.features, w, 1000 * MS, None);
+        let woken: u64 = r.tasks.iter().map(|t| t.wake.nr_wakeups).sum();
+        // Each wake-up has a latency, and so have the two that are new.
+        let latencies = r.observed.wakeup_latency.len();
+        assert!(woken > 1_000 && woken.abs_diff(latencies) <= 2, "{name}, {delays}: {woken} and {latencies}");
+        let counted: u64 = r.cpus.iter().map(|c| c.stats.ttwu_count).sum();
+        assert_eq!(woken, counted);
+        // Who runs or waits is in the queue.
+        let had: u64 = r.tasks.iter().map(|t| t.run.sum_exec + t.run.wait_sum).sum();
+        let queued: u64 = r.timeline.cpus.iter().flatten().map(|i| i.runnable).sum();
+        assert!(queued as f64 > 0.97 * had as f64, "{name}, {delays}: {queued} of {had}");
     }
 }

@@ -325,7 +325,6 @@ mod tests {
                 vcpus: vec![vcpu(stolen), vcpu(stolen)],
                 tasks: Vec::new(),
                 groups: contend_sim::program::Groups::default(),
-                bandwidth: Vec::new(),
                 long_waits: vec!["x (task 0) waits for a post to y".into(); usize::from(stolen == 200)],
                 locks: vec![lock("rq/0", "rq", 5), lock("zone", "spinlock", 80)],
                 preemption: vec![LockPreemption::default(), lost],

@@ -26,6 +26,7 @@ pub struct Eevdf {
     place_lag: bool,
     run_to_parity: bool,
     delay_dequeue: bool,
+    yield_forfeits: bool,
     pick_buddy: bool,
     next_buddy: bool,
     wakeup_preemption: bool,
@@ -175,6 +176,7 @@ impl Eevdf {
             place_lag: f.place_lag,
             run_to_parity: f.run_to_parity,
             delay_dequeue: f.delay_dequeue,
+            yield_forfeits: f.yield_forfeits,
             pick_buddy: f.pick_buddy,
             next_buddy: f.next_buddy,
             wakeup_preemption: f.wakeup_preemption,
@@ -316,9 +318,12 @@ impl Policy for Eevdf {
         }
         let eligible = rq.eligible(t.vruntime);
         if why == Put::Yielded && eligible {
-            // Forfeit the rest of the request.
-            t.vruntime = t.vruntime.max(t.deadline);
-            t.deadline = t.vruntime + self.vslice(t.weight);
+            if self.yield_forfeits {
+                t.vruntime = t.vruntime.max(t.deadline);
+                t.deadline = t.vruntime + self.vslice(t.weight);
+            } else {
+                t.deadline += self.vslice(t.weight);
+            }
         }
         let average = rq.average();
         let limit = self.lag_limit(t.weight);

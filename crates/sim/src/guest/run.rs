@@ -168,7 +168,7 @@ impl<L: Policy> RunningGuest for Running<L> {
                     host: times[Phase::Host as usize],
                 },
                 exits: v.exits.get(),
-                stats: rq.data.observe(|rd| rq.stats(rd)),
+                stats: rq.data.observe(|rd| rq.stats(rd, end)),
                 preempted: v.preemptions.get(),
                 preempted_max: v.preempted_max.get(),
             }

@@ -530,6 +530,15 @@ impl<W: World> Os<W> {
             let since = W::observe(&kernel.rq(cpu).data, |rd| (rd.curr == Some(task)).then_some(rd.curr_since));
             run.sum_exec += since.map_or(0, |since| end.saturating_sub(since));
         }
+        // The wait under way of one that does not.
+        if let (Some(since), Some(end)) = (W::observe(&t.ent, |e| e.waiting_since), end.filter(|_| exited.is_none())) {
+            let waited = end.saturating_sub(since);
+            run.waits += 1;
+            run.wait_sum += waited;
+            if waited > run.wait_max {
+                (run.wait_max, run.wait_max_at) = (waited, since);
+            }
+        }
         let id = self.ids.borrow()[task.index()];
         let waits_for = exited.is_none().then(|| self.waits_for(task)).flatten();
         let sleeps = exited.is_none() && W::observe(&t.ent, |e| e.queued_on.is_none() || e.delayed);
