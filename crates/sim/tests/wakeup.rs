@@ -190,7 +190,7 @@ fn wake_ups_of_delayed_tasks_count() {
         let woken: u64 = r.tasks.iter().map(|t| t.wake.nr_wakeups).sum();
         // Each wake-up has a latency, and so have the two that are new.
         let latencies = r.observed.wakeup_latency.len();
-        assert!(woken > 1_000 && woken.abs_diff(latencies) <= 2, "{name}, {delays}: {woken} and {latencies}");
+        assert!(woken > 990 && woken.abs_diff(latencies) <= 2, "{name}, {delays}: {woken} and {latencies}");
         let counted: u64 = r.cpus.iter().map(|c| c.stats.ttwu_count).sum();
         assert_eq!(woken, counted);
         // Who runs or waits is in the queue.
