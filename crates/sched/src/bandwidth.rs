@@ -36,6 +36,8 @@ pub struct Bandwidth<P: Platform> {
     limited: Vec<Limited<P>>,
     /// By [`GroupId`]: itself and those that it is in, from the inside, if limited.
     over: Vec<Box<[u16]>>,
+    /// CPUs that were sent an interrupt since some group has time again there. An observer's: the request comes with the interrupt.
+    told: CpuMask,
 }
 
 /// A group with a limit.
@@ -124,7 +126,8 @@ impl<P: Platform> Bandwidth<P> {
             .collect();
         let place = |g: GroupId| limited.iter().position(|l| l.group == g).map(|i| i as u16);
         let over = (0..=groups.len()).map(|g| groups.path(GroupId(g as u16)).filter_map(place).collect());
-        Bandwidth { over: if limited.is_empty() { Vec::new() } else { over.collect() }, limited }
+        let over = if limited.is_empty() { Vec::new() } else { over.collect() };
+        Bandwidth { over, limited, told: CpuMask::new(cpus) }
     }
     /// Has no group a limit?
     #[inline]
@@ -460,6 +463,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             }
             self.unlock(p, held);
             if drawn == debt && queues_itself {
+                self.bandwidth.told.set(cpu, true);
                 p.send_ipi(cpu, Ipi::CallFunction);
             }
             if empty {
@@ -471,9 +475,10 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
     /// A call-function interrupt came: groups may have time again here.
     #[inline]
     pub(crate) fn bandwidth_interrupt(&self, p: &P) {
-        if self.bandwidth.is_empty() || self.features.cfs_bandwidth < CfsBandwidth::V6_3 {
+        if self.bandwidth.is_empty() || !self.bandwidth.told.has(p.cpu()) {
             return;
         }
+        self.bandwidth.told.set(p.cpu(), false);
         let held = self.lock(p, p.cpu());
         for i in 0..self.bandwidth.len() {
             if self.with_rq(p, &held, |rd| std::mem::take(&mut rd.bandwidth.groups[i].refilled)) {
