@@ -25,7 +25,8 @@
 //! or one word for both, every release pays for a wait that hardly ever is. So the lock and the queue are two words, the
 //! release is a plain store followed by a load behind a [`Platform::light_fence`], and the head that halts pays
 //! for both with a [`Platform::heavy_fence`]: where the world has an asymmetric pair (`membarrier` on Linux), the light one
-//! costs nothing.
+//! costs nothing. Where the heavy one is refused (a program that forbids itself the call after the first use of a lock), the
+//! head does not halt: it spins and yields.
 //!
 //! # State
 //!
@@ -308,9 +309,10 @@ impl<P: Platform, N: Nodes<P, Node<P>>, T: Tuning> Adaptive<P, N, T> {
         // Relaxed: published by the exchange of the word.
         p.store(&node.state, state::HEAD_HALTED, Ordering::Relaxed);
         self.change(p, Ordering::Release, |queue| with_halted(queue & !FORBID, id));
-        // Whose release is not seen below sees the word in the queue.
-        p.heavy_fence();
-        if p.load(&self.lock, Ordering::Relaxed) & LOCKED != 0 {
+        // Whose release is not seen below sees the word in the queue. Without that the head stays awake: it has let others run,
+        // and looks again.
+        let told = p.heavy_fence();
+        if told && p.load(&self.lock, Ordering::Relaxed) & LOCKED != 0 {
             p.lock_event(LockEvent::PvWaitHead, 1);
             p.halt(&node.state, state::HEAD_HALTED);
         }

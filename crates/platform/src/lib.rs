@@ -187,10 +187,15 @@ pub trait Platform {
         self.fence(Ordering::SeqCst);
     }
     /// The other half of [`Platform::light_fence`]. Two heavy ones are as good as one of each, two light ones are nothing.
+    ///
+    /// False: the world has refused it, and other CPUs may have run meanwhile. The caller's writes may then be missed by one who
+    /// passes a light one: it must not rely on being told, and looks for itself.
     #[inline]
     #[track_caller]
-    fn heavy_fence(&self) {
+    #[must_use]
+    fn heavy_fence(&self) -> bool {
         self.fence(Ordering::SeqCst);
+        true
     }
 
     /// Spin until `done` accepts the words' values (loaded with Acquire), or until `budget` ns have been spent

@@ -28,8 +28,8 @@ macro_rules! asymmetric_fences {
         fn light_fence(&self) {
             $crate::native::asymmetric::light();
         }
-        fn heavy_fence(&self) {
-            $crate::native::asymmetric::heavy();
+        fn heavy_fence(&self) -> bool {
+            $crate::native::asymmetric::heavy()
         }
     };
 }

@@ -482,8 +482,9 @@ impl Platform for Thread {
     #[inline]
     fn light_fence(&self) {}
     /// membarrier: a system call that interrupts all CPUs on which threads run, and waits for them.
-    fn heavy_fence(&self) {
+    fn heavy_fence(&self) -> bool {
         self.enter_kernel(Call::Barrier);
+        true
     }
 
     /// A budget is wall time from the call, as natively; a thread that was preempted looks once more before it gives up.
