@@ -479,7 +479,7 @@ mod native {
     impl<T: Tuning> Adaptive<Threads, Global, T> {
         /// A free lock of threads.
         pub const fn new() -> Self {
-            Adaptive { lock: AtomicU64::new(0), queue: AtomicU64::new(0), nodes: Global, tuning: PhantomData }
+            Adaptive { lock: AtomicU64::new(0), queue: AtomicU64::new(0), nodes: Global(()), tuning: PhantomData }
         }
     }
 

@@ -138,4 +138,4 @@ impl<P: Platform> MakeLock<P> for Queued<P> {
 
 // `GuardSend`: a node is released by the waiter itself before it holds, and the state names waiters only. `fair`: while
 // somebody waits, the word is not 0, and newcomers queue.
-mutex!(Queued<Threads, Global> = Queued { state: word(0), nodes: Global }, GuardSend, fair);
+mutex!(Queued<Threads, Global> = Queued { state: word(0), nodes: Global(()) }, GuardSend, fair);

@@ -216,7 +216,7 @@ impl GlobalNode for Node<Threads> {
 impl UnfairQueued<Threads, Global> {
     /// A free lock.
     pub const fn of_threads() -> Self {
-        UnfairQueued { locked: AtomicU64::new(0), tail: AtomicU64::new(0), nodes: Global }
+        UnfairQueued { locked: AtomicU64::new(0), tail: AtomicU64::new(0), nodes: Global(()) }
     }
 }
 

@@ -126,6 +126,10 @@ pub trait Platform {
     /// Plain data that some protocol (usually a lock) guards.
     type Cell<T>;
 
+    /// [`Platform::cpu`] tells CPUs apart that run at the same time. What belongs to a CPU (queue nodes and their counts) is
+    /// guarded by that: pools of it are not compiled for a world where this is false.
+    const NUMBERED: bool = true;
+
     /// A fresh cache line to place words and cells on.
     fn line(&self) -> Line;
     /// A word on `line`, holding `init`.
@@ -133,7 +137,7 @@ pub trait Platform {
     /// Guarded data on `line`.
     fn cell<T>(&self, line: Line, init: T) -> Self::Cell<T>;
 
-    /// The CPU that executes the caller.
+    /// The CPU that executes the caller: another one for each that runs at the same time, but if not [`Platform::NUMBERED`].
     fn cpu(&self) -> CpuId;
     /// The clock, in ns since the start of the run; monotonic on one CPU.
     fn now(&self) -> Time;

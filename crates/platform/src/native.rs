@@ -6,6 +6,8 @@
 
 use crate::bare::{SharedCell, atomic_words};
 use crate::{CpuId, Line, Nanos, Ordering, Platform, Time};
+use std::cell::Cell;
+use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, fence};
 use std::time::Instant;
 
@@ -35,17 +37,22 @@ macro_rules! asymmetric_fences {
 }
 use asymmetric_fences;
 
-/// One OS thread's handle. Create one per thread, with distinct CPU numbers.
-#[derive(Clone, Debug)]
+/// One OS thread's handle. Create one per thread, with distinct CPU numbers. It may go to another thread, and not be shared.
+#[derive(Debug)]
 pub struct Native {
     cpu: CpuId,
     epoch: Instant,
+    not_sync: PhantomData<Cell<()>>,
 }
 
 impl Native {
     /// A handle for `cpu`, whose clock counts from `epoch` (give every thread the same one).
-    pub fn new(cpu: CpuId, epoch: Instant) -> Self {
-        Native { cpu, epoch }
+    ///
+    /// # Safety
+    /// What belongs to a CPU (its counts of queue nodes) is not atomic. So no two handles with the same number are used at the
+    /// same time with anything that both reach: what one did there happens before what the other does.
+    pub unsafe fn new(cpu: CpuId, epoch: Instant) -> Self {
+        Native { cpu, epoch, not_sync: PhantomData }
     }
 }
 
