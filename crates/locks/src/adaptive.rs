@@ -439,6 +439,11 @@ impl<P: Platform, N: Nodes<P, Node<P>>, T: Tuning> RawLock<P> for Adaptive<P, N,
     }
 
     #[inline]
+    fn is_locked(&self, p: &P) -> bool {
+        p.load(&self.lock, Ordering::Relaxed) & LOCKED != 0
+    }
+
+    #[inline]
     fn unlock(&self, p: &P) {
         // The holder's own word: nobody else changes it.
         let held = p.load(&self.lock, Ordering::Relaxed);

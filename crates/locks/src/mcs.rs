@@ -163,6 +163,12 @@ impl<P: Platform> RawLock<P> for Mcs<P> {
     }
 
     #[inline]
+    fn is_locked(&self, p: &P) -> bool {
+        // Somebody holds while there is a queue.
+        p.load(&self.tail, Ordering::Relaxed) != 0
+    }
+
+    #[inline]
     fn unlock(&self, p: &P) {
         let id = self.pool.serving(p, self.number);
         let node = self.pool.get(id);

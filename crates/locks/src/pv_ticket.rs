@@ -265,6 +265,11 @@ impl<P: Platform, W: Waiting<P>> RawLock<P> for PvTicket<P, W> {
     }
 
     #[inline]
+    fn is_locked(&self, p: &P) -> bool {
+        count(p.load(&self.state, Ordering::Relaxed)) != 0
+    }
+
+    #[inline]
     fn unlock(&self, p: &P) {
         // Acquire: what a waiter wrote before it announced itself.
         let before = p.fetch_add(&self.state, SERVE_NEXT, Ordering::AcqRel);

@@ -119,6 +119,11 @@ impl<P: Platform, N: Nodes<P, Link<P>>> RawLock<P> for Queued<P, N> {
     }
 
     #[inline]
+    fn is_locked(&self, p: &P) -> bool {
+        p.load(&self.state, Ordering::Relaxed) & LOCKED != 0
+    }
+
+    #[inline]
     fn unlock(&self, p: &P) {
         p.fetch_and(&self.state, !LOCKED, Ordering::Release);
     }

@@ -187,6 +187,11 @@ impl<P: Platform, N: Nodes<P, Node<P>>> RawLock<P> for UnfairQueued<P, N> {
     }
 
     #[inline]
+    fn is_locked(&self, p: &P) -> bool {
+        p.load(&self.locked, Ordering::Relaxed) != 0
+    }
+
+    #[inline]
     fn unlock(&self, p: &P) {
         p.store(&self.locked, 0, Ordering::Release);
     }
