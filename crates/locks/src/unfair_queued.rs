@@ -124,6 +124,7 @@ impl<P: Platform, N: Nodes<P, Node<P>>> UnfairQueued<P, N> {
 
     /// Wait to become head, trying now and then. True: the lock was taken.
     fn steal(&self, p: &P, node: &Node<P>) -> bool {
+        let mut since = None;
         loop {
             // Relaxed: a hint, and perhaps of a node that has gone on.
             let prev = NodeId::from_link(p.load(&node.prev, Ordering::Relaxed)).expect("linked before");
@@ -137,6 +138,7 @@ impl<P: Platform, N: Nodes<P, Node<P>>> UnfairQueued<P, N> {
                 p.lock_event(LockEvent::PvLockStealing, 1);
                 return true;
             }
+            p.spun(&mut since);
         }
     }
 

@@ -249,6 +249,12 @@ pub trait Platform {
         let _ = turn;
         false
     }
+    /// The caller waits in many waits with small budgets, one of which has just ended in vain: let others run, if a wait without budget
+    /// that has lasted as long would. `since` is the world's note of when that began, `None` at first.
+    #[inline]
+    fn spun(&self, since: &mut Option<Time>) {
+        let _ = since;
+    }
     /// Something that a lock statistic counts happened, `n` times (for latencies: took `n` ns). Costs nothing where
     /// nobody counts.
     #[inline]
