@@ -79,6 +79,15 @@
 //! While a CPU is the head, at most `BYPASS_MAX` others take the lock before it. The one that is k-th in the queue is
 //! bypassed by later ones at most `k BYPASS_MAX` times. How long a thief tries before it queues is bounded by budgets, not by
 //! acquisitions.
+//!
+//! These are bounds in acquisitions, not in time: [`Standard`] allows 16,383, which are 2 ms of sections of 100 ns, but 16 s of
+//! sections of 1 ms. A thread that takes the lock again at once after such a section has it again before the sleeping head is awake, so others may wait for as
+//! long. Where sections are long and waits must be even, release fairly (`MutexGuard::unlock_fair`), or take another lock.
+//!
+//! # Nested locks
+//!
+//! The lock does not know what else a thread holds. Where it gives the CPU up after a contended section ([`Platform::part`]), it may do so with an outer
+//! lock held, which others then wait for.
 
 use crate::nodes::{NodeId, Nodes, Pool, QueueNode};
 use crate::{MakeLock, RawLock};

@@ -237,7 +237,8 @@ pub trait Platform {
     fn parting(&self) -> Parting {
         Parting::YieldIfOver
     }
-    /// The caller holds no lock and nobody waits for it: if it must lose its CPU soon, now is a good moment. Do what [`Platform::parting`] said.
+    /// The caller has let go of a contended lock: if it must lose its CPU soon, now is a good moment. Do what [`Platform::parting`] said.
+    /// (It holds nothing else as far as that lock knows: it may hold an outer one.)
     #[inline]
     fn part(&self, how: Parting) {
         let _ = how;
