@@ -35,6 +35,9 @@ macro_rules! inner_hints {
         fn relinquish(&self, turn: u32) -> bool {
             self.inner.relinquish(turn)
         }
+        fn spun(&self, since: &mut Option<::contend_platform::Time>) {
+            self.inner.spun(since);
+        }
     };
 }
 

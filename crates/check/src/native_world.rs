@@ -12,12 +12,17 @@ where
     M::Shared: Sync,
 {
     let epoch = Instant::now();
-    let main = Native::new(CpuId(0), epoch);
+    // SAFETY: it is used before the threads begin and after they end.
+    let main = unsafe { Native::new(CpuId(0), epoch) };
     let shared = model.setup(&main);
     std::thread::scope(|scope| {
         for cpu in 0..model.cpus() {
             let (shared, model) = (&shared, model);
-            scope.spawn(move || model.run(&Native::new(CpuId(cpu as u16), epoch), shared));
+            scope.spawn(move || {
+                // SAFETY: a number for each of the threads.
+                let p = unsafe { Native::new(CpuId(cpu as u16), epoch) };
+                model.run(&p, shared);
+            });
         }
     });
     model.finish(&main, &shared);

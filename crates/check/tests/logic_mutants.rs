@@ -103,7 +103,7 @@ logic! {
         named("the head says that it halts before it does", at::adaptive("p.store(&node.state, state::HEAD_HALTED"), What::After(at::adaptive("with_halted(queue & !FORBID, id)"))),
         named("drop a fence: the holder's", at::adaptive("p.light_fence()"), What::Skip),
         named("drop a fence: the head's", at::adaptive("p.heavy_fence()"), What::Skip),
-        named("skip the recheck: halt though the lock is free", at::adaptive("if p.load(&self.lock, Ordering::Relaxed) & LOCKED != 0"), What::Stale),
+        named("skip the recheck: halt though the lock is free", at::adaptive("if told && p.load(&self.lock, Ordering::Relaxed) & LOCKED != 0"), What::Stale),
         named("look at the queue before the release", at::adaptive("p.store(&self.lock, free"), What::After(at::adaptive("p.load(&self.queue"))),
         named("halt without comparing: behind others", at::adaptive("p.halt(&node.state, state::HALTED)"), What::Blind),
         named("halt without comparing: the head", at::adaptive("p.halt(&node.state, state::HEAD_HALTED)"), What::Blind),

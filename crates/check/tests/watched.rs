@@ -138,6 +138,9 @@ impl<P: Platform> RawLock<P> for Hasty<P> {
         // For the end of the model, when nobody else is there.
         p.load(&self.tail, Ordering::Relaxed) == 0 && !self.lock(p)
     }
+    fn is_locked(&self, p: &P) -> bool {
+        p.load(&self.tail, Ordering::Relaxed) != 0
+    }
     fn unlock(&self, p: &P) {
         // SAFETY: the lock is held.
         let id = unsafe { p.write(&self.mine, Option::take) }.expect("held");

@@ -25,7 +25,8 @@
 //! or one word for both, every release pays for a wait that hardly ever is. So the lock and the queue are two words, the
 //! release is a plain store followed by a load behind a [`Platform::light_fence`], and the head that halts pays
 //! for both with a [`Platform::heavy_fence`]: where the world has an asymmetric pair (`membarrier` on Linux), the light one
-//! costs nothing.
+//! costs nothing. Where the heavy one is refused (a program that forbids itself the call after the first use of a lock), the
+//! head does not halt: it spins and yields.
 //!
 //! # State
 //!
@@ -78,6 +79,15 @@
 //! While a CPU is the head, at most `BYPASS_MAX` others take the lock before it. The one that is k-th in the queue is
 //! bypassed by later ones at most `k BYPASS_MAX` times. How long a thief tries before it queues is bounded by budgets, not by
 //! acquisitions.
+//!
+//! These are bounds in acquisitions, not in time: [`Standard`] allows 16,383, which are 2 ms of sections of 100 ns, but 16 s of
+//! sections of 1 ms. A thread that takes the lock again at once after such a section has it again before the sleeping head is awake, so others may wait for as
+//! long. Where sections are long and waits must be even, release fairly (`MutexGuard::unlock_fair`), or take another lock.
+//!
+//! # Nested locks
+//!
+//! The lock does not know what else a thread holds. Where it gives the CPU up after a contended section ([`Platform::part`]), it may do so with an outer
+//! lock held, which others then wait for.
 
 use crate::nodes::{NodeId, Nodes, Pool, QueueNode};
 use crate::{MakeLock, RawLock};
@@ -308,9 +318,10 @@ impl<P: Platform, N: Nodes<P, Node<P>>, T: Tuning> Adaptive<P, N, T> {
         // Relaxed: published by the exchange of the word.
         p.store(&node.state, state::HEAD_HALTED, Ordering::Relaxed);
         self.change(p, Ordering::Release, |queue| with_halted(queue & !FORBID, id));
-        // Whose release is not seen below sees the word in the queue.
-        p.heavy_fence();
-        if p.load(&self.lock, Ordering::Relaxed) & LOCKED != 0 {
+        // Whose release is not seen below sees the word in the queue. Without that the head stays awake: it has let others run,
+        // and looks again.
+        let told = p.heavy_fence();
+        if told && p.load(&self.lock, Ordering::Relaxed) & LOCKED != 0 {
             p.lock_event(LockEvent::PvWaitHead, 1);
             p.halt(&node.state, state::HEAD_HALTED);
         }
@@ -437,6 +448,11 @@ impl<P: Platform, N: Nodes<P, Node<P>>, T: Tuning> RawLock<P> for Adaptive<P, N,
     }
 
     #[inline]
+    fn is_locked(&self, p: &P) -> bool {
+        p.load(&self.lock, Ordering::Relaxed) & LOCKED != 0
+    }
+
+    #[inline]
     fn unlock(&self, p: &P) {
         // The holder's own word: nobody else changes it.
         let held = p.load(&self.lock, Ordering::Relaxed);
@@ -477,7 +493,7 @@ mod native {
     impl<T: Tuning> Adaptive<Threads, Global, T> {
         /// A free lock of threads.
         pub const fn new() -> Self {
-            Adaptive { lock: AtomicU64::new(0), queue: AtomicU64::new(0), nodes: Global, tuning: PhantomData }
+            Adaptive { lock: AtomicU64::new(0), queue: AtomicU64::new(0), nodes: Global(()), tuning: PhantomData }
         }
     }
 

@@ -59,6 +59,9 @@ pub trait RawLock<P: Platform> {
     /// Take the lock if that is possible without waiting.
     fn try_lock(&self, p: &P) -> bool;
 
+    /// Does anybody hold the lock? A look at its word, out of date at once. (A queue lock that is being handed to a waiter may say either.)
+    fn is_locked(&self, p: &P) -> bool;
+
     /// Release the lock. The calling CPU holds it.
     fn unlock(&self, p: &P);
 }

@@ -113,3 +113,61 @@ pub fn lifetimes() {}
 /// let _ = contend_locks::stats::snapshot();
 /// ```
 pub fn statistics() {}
+
+/// What belongs to a CPU is its own: queue nodes are not for worlds whose CPUs have no numbers,
+///
+/// ```compile_fail,E0080
+/// use contend_locks::algorithm::{MakeLock, Queued};
+/// use contend_platform::bare::Bare;
+/// <Queued<Bare> as MakeLock<Bare>>::new(&Bare, 1);
+/// ```
+///
+/// ```compile_fail,E0080
+/// use contend_locks::algorithm::{MakeLock, Mcs};
+/// use contend_platform::bare::Bare;
+/// <Mcs<Bare> as MakeLock<Bare>>::new(&Bare, 1);
+/// ```
+///
+/// ```
+/// use contend_locks::algorithm::{MakeLock, Queued, Ticket};
+/// use contend_platform::{bare::Bare, native::Threads};
+/// <Ticket<Bare> as MakeLock<Bare>>::new(&Bare, 1);
+/// <Queued<Threads> as MakeLock<Threads>>::new(&Threads, 1);
+/// ```
+///
+/// a number is given to one thread by somebody who answers for that,
+///
+/// ```compile_fail,E0133
+/// use contend_platform::{CpuId, native::Native};
+/// Native::new(CpuId(0), std::time::Instant::now());
+/// ```
+///
+/// ```compile_fail,E0277
+/// fn sync<T: Sync>() {}
+/// sync::<contend_platform::native::Native>();
+/// ```
+///
+/// ```compile_fail,E0277
+/// fn clone<T: Clone>() {}
+/// clone::<contend_platform::native::Native>();
+/// ```
+///
+/// ```
+/// fn send<T: Send>() {}
+/// send::<contend_platform::native::Native>();
+/// ```
+///
+/// and the nodes of the process's threads are the mutexes' alone:
+///
+/// ```compile_fail,E0423
+/// use contend_locks::algorithm::{NodeId, Nodes};
+/// use contend_locks::{native::Global, nodes::Link};
+/// use contend_platform::{CpuId, native::Threads};
+/// Nodes::<Threads, Link<Threads>>::release(&Global, &Threads, NodeId::of(CpuId(0), 0));
+/// ```
+///
+/// ```compile_fail,E0277
+/// fn default<T: Default>() {}
+/// default::<contend_locks::native::Global>();
+/// ```
+pub fn nodes() {}

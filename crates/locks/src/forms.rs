@@ -83,11 +83,7 @@ macro_rules! raw_mutex {
                 RawLock::unlock(&self.0, &$world);
             }
             fn is_locked(&self) -> bool {
-                let free = RawLock::try_lock(&self.0, &$world);
-                if free {
-                    RawLock::unlock(&self.0, &$world);
-                }
-                !free
+                RawLock::is_locked(&self.0, &$world)
             }
         }
 
@@ -108,6 +104,9 @@ macro_rules! raw_mutex {
             #[inline]
             unsafe fn unlock(&self) {
                 RawLock::unlock(&self.0, &$world);
+            }
+            fn is_locked(&self) -> bool {
+                RawLock::is_locked(&self.0, &$world)
             }
         }
 

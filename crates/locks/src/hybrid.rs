@@ -220,6 +220,11 @@ impl<P: Platform, N: PvNodes<P, HybridNode<P>>> RawLock<P> for Hybrid<P, N> {
     }
 
     #[inline]
+    fn is_locked(&self, p: &P) -> bool {
+        p.load(&self.word, Ordering::Relaxed) & LOCKED != 0
+    }
+
+    #[inline]
     fn unlock(&self, p: &P) {
         let before = p.fetch_and(&self.word, !LOCKED, Ordering::Release);
         if before & SLOW != 0 {

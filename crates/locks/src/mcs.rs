@@ -45,6 +45,7 @@ pub struct McsPool<P: Platform> {
 impl<P: Platform> McsPool<P> {
     /// Nodes for CPUs `0..nr_cpus`.
     pub fn new(p: &P, nr_cpus: usize) -> Self {
+        const { assert!(P::NUMBERED, "queue nodes belong to CPUs, which have no numbers in this world") };
         assert!(nr_cpus <= CpuId::MAX_CPUS, "{nr_cpus} CPUs: at most {} exist", CpuId::MAX_CPUS);
         let lines: Vec<Line> = (0..nr_cpus * NODES_PER_CPU).map(|_| p.line()).collect();
         McsPool {
@@ -70,7 +71,8 @@ impl<P: Platform> McsPool<P> {
     #[inline]
     pub(crate) fn claim(&self, p: &P, lock: u32) -> NodeId {
         let cpu = p.cpu();
-        // SAFETY: only the CPU itself touches its table, with interrupts off; the closure is plain code.
+        // SAFETY: only the CPU itself touches its table, with interrupts off, since CPUs have numbers of their own here (checked by
+        // `McsPool::new`); the closure is plain code.
         let slot = unsafe {
             p.write(&self.serving[cpu.index()], |serving: &mut Serving| {
                 assert!(!serving.contains(&lock), "{cpu:?} takes an MCS lock that it holds");
@@ -158,6 +160,12 @@ impl<P: Platform> RawLock<P> for Mcs<P> {
             self.pool.release(p, id);
         }
         free
+    }
+
+    #[inline]
+    fn is_locked(&self, p: &P) -> bool {
+        // Somebody holds while there is a queue.
+        p.load(&self.tail, Ordering::Relaxed) != 0
     }
 
     #[inline]

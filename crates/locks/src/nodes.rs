@@ -116,6 +116,7 @@ pub struct Pool<P: Platform, N> {
 impl<P: Platform, N: QueueNode<P>> Pool<P, N> {
     /// Nodes for CPUs `0..nr_cpus`.
     pub fn new(p: &P, nr_cpus: usize) -> Self {
+        const { assert!(P::NUMBERED, "queue nodes belong to CPUs, which have no numbers in this world") };
         assert!(nr_cpus <= CpuId::MAX_CPUS, "{nr_cpus} CPUs: at most {} exist", CpuId::MAX_CPUS);
         let node = |_| {
             let line = p.line();
@@ -134,8 +135,8 @@ impl<P: Platform, N> Nodes<P, N> for Arc<Pool<P, N>> {
     #[inline]
     fn claim(&self, p: &P) -> Option<NodeId> {
         let cpu = p.cpu();
-        // SAFETY: only the CPU itself touches its count, and a claim or release is never interrupted by another; the
-        // closure is plain code.
+        // SAFETY: only the CPU itself touches its count, since CPUs have numbers of their own here (checked by `Pool::new`); a claim or
+        // release is never interrupted by another; the closure is plain code.
         let depth = unsafe {
             p.write(&self.depth[cpu.index()], |depth: &mut u32| {
                 let mine = *depth;

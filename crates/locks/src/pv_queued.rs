@@ -334,6 +334,11 @@ impl<P: Platform, N: PvNodes<P, PvQueuedNode<P>>> RawLock<P> for PvQueued<P, N> 
     }
 
     #[inline]
+    fn is_locked(&self, p: &P) -> bool {
+        p.load(&self.word, Ordering::Relaxed) & LOCKED != 0
+    }
+
+    #[inline]
     fn unlock(&self, p: &P) {
         let before = p.fetch_and(&self.word, !LOCKED, Ordering::Release);
         if before & SLOW != 0 {
@@ -368,6 +373,10 @@ impl<P: Platform, const FEATURES: u8> RawLock<P> for PvQueuedWith<P, FEATURES> {
     #[inline]
     fn try_lock(&self, p: &P) -> bool {
         self.0.try_lock(p)
+    }
+    #[inline]
+    fn is_locked(&self, p: &P) -> bool {
+        self.0.is_locked(p)
     }
     #[inline]
     fn unlock(&self, p: &P) {

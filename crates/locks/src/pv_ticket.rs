@@ -99,6 +99,7 @@ pub(crate) fn next_number(locks: &AtomicU32) -> u32 {
 impl<P: Platform> WaitPool<P> {
     /// Words for CPUs `0..nr_cpus`, with the budget that all paravirtual locks have.
     pub fn new(p: &P, nr_cpus: usize) -> Self {
+        const { assert!(P::NUMBERED, "waiters' words belong to CPUs, which have no numbers in this world") };
         assert!(nr_cpus <= CpuId::MAX_CPUS, "{nr_cpus} CPUs: at most {} exist", CpuId::MAX_CPUS);
         let lines: Vec<Line> = (0..nr_cpus.div_ceil(512)).map(|_| p.line()).collect();
         WaitPool {
@@ -264,6 +265,11 @@ impl<P: Platform, W: Waiting<P>> RawLock<P> for PvTicket<P, W> {
     }
 
     #[inline]
+    fn is_locked(&self, p: &P) -> bool {
+        count(p.load(&self.state, Ordering::Relaxed)) != 0
+    }
+
+    #[inline]
     fn unlock(&self, p: &P) {
         // Acquire: what a waiter wrote before it announced itself.
         let before = p.fetch_add(&self.state, SERVE_NEXT, Ordering::AcqRel);
@@ -291,7 +297,7 @@ impl<P: Platform> MakeLock<P> for PvTicket<P> {
 impl PvTicket<Threads, Parked> {
     /// A free lock.
     pub const fn of(spin_ns: Nanos) -> Self {
-        PvTicket { state: AtomicU64::new(0), waiting: Parked, number: AtomicU32::new(0), spin_ns }
+        PvTicket { state: AtomicU64::new(0), waiting: Parked(()), number: AtomicU32::new(0), spin_ns }
     }
 }
 

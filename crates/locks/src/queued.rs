@@ -119,6 +119,11 @@ impl<P: Platform, N: Nodes<P, Link<P>>> RawLock<P> for Queued<P, N> {
     }
 
     #[inline]
+    fn is_locked(&self, p: &P) -> bool {
+        p.load(&self.state, Ordering::Relaxed) & LOCKED != 0
+    }
+
+    #[inline]
     fn unlock(&self, p: &P) {
         p.fetch_and(&self.state, !LOCKED, Ordering::Release);
     }
@@ -138,4 +143,4 @@ impl<P: Platform> MakeLock<P> for Queued<P> {
 
 // `GuardSend`: a node is released by the waiter itself before it holds, and the state names waiters only. `fair`: while
 // somebody waits, the word is not 0, and newcomers queue.
-mutex!(Queued<Threads, Global> = Queued { state: word(0), nodes: Global }, GuardSend, fair);
+mutex!(Queued<Threads, Global> = Queued { state: word(0), nodes: Global(()) }, GuardSend, fair);

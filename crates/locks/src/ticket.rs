@@ -79,6 +79,11 @@ impl<P: Platform> RawLock<P> for Ticket<P> {
     }
 
     #[inline]
+    fn is_locked(&self, p: &P) -> bool {
+        count(p.load(&self.state, Ordering::Relaxed)) != 0
+    }
+
+    #[inline]
     fn unlock(&self, p: &P) {
         let before = p.fetch_add(&self.state, SERVE_NEXT, Ordering::Release);
         assert!(count(before) != 0, "{:?} releases a ticket lock that is free", p.cpu());

@@ -48,6 +48,11 @@ impl<P: Platform> RawLock<P> for UnfairByte<P> {
     }
 
     #[inline]
+    fn is_locked(&self, p: &P) -> bool {
+        p.load(&self.held, Ordering::Relaxed) != 0
+    }
+
+    #[inline]
     fn unlock(&self, p: &P) {
         p.store(&self.held, 0, Ordering::Release);
     }

@@ -124,6 +124,7 @@ impl<P: Platform, N: Nodes<P, Node<P>>> UnfairQueued<P, N> {
 
     /// Wait to become head, trying now and then. True: the lock was taken.
     fn steal(&self, p: &P, node: &Node<P>) -> bool {
+        let mut since = None;
         loop {
             // Relaxed: a hint, and perhaps of a node that has gone on.
             let prev = NodeId::from_link(p.load(&node.prev, Ordering::Relaxed)).expect("linked before");
@@ -137,6 +138,7 @@ impl<P: Platform, N: Nodes<P, Node<P>>> UnfairQueued<P, N> {
                 p.lock_event(LockEvent::PvLockStealing, 1);
                 return true;
             }
+            p.spun(&mut since);
         }
     }
 
@@ -187,6 +189,11 @@ impl<P: Platform, N: Nodes<P, Node<P>>> RawLock<P> for UnfairQueued<P, N> {
     }
 
     #[inline]
+    fn is_locked(&self, p: &P) -> bool {
+        p.load(&self.locked, Ordering::Relaxed) != 0
+    }
+
+    #[inline]
     fn unlock(&self, p: &P) {
         p.store(&self.locked, 0, Ordering::Release);
     }
@@ -216,7 +223,7 @@ impl GlobalNode for Node<Threads> {
 impl UnfairQueued<Threads, Global> {
     /// A free lock.
     pub const fn of_threads() -> Self {
-        UnfairQueued { locked: AtomicU64::new(0), tail: AtomicU64::new(0), nodes: Global }
+        UnfairQueued { locked: AtomicU64::new(0), tail: AtomicU64::new(0), nodes: Global(()) }
     }
 }
 

@@ -55,6 +55,16 @@ fn tries<R: RawMutex + Sync>() {
     }
 }
 
+/// Who only looks does not make another see it held.
+fn looks<R: RawMutex + Sync>() {
+    let mutex = Mutex::<R, u32>::new(1);
+    std::thread::scope(|s| {
+        for _ in 0..2 {
+            s.spawn(|| (0..rounds(100_000)).for_each(|_| assert!(!mutex.is_locked(), "nobody holds it")));
+        }
+    });
+}
+
 /// What lock_api gives.
 fn is_a_mutex<R: RawMutex + Sync>() {
     let mut mutex = Mutex::<R, (u32, String)>::from((1, "a".into()));
@@ -352,6 +362,10 @@ macro_rules! mutexes {
             #[test]
             fn tries() {
                 super::tries::<Raw>();
+            }
+            #[test]
+            fn looks() {
+                super::looks::<Raw>();
             }
             #[test]
             fn is_a_mutex() {

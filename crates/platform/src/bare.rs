@@ -1,7 +1,7 @@
 //! Hardware threads without an operating system: words are atomics, every wait spins, nobody has a name.
 //!
-//! For algorithms that need neither queue nodes nor halting. [`Bare`] has no CPU numbers and no clock: [`Platform::cpu`] is
-//! always 0, budgets are counted in looks, and a halt is a pause.
+//! For algorithms that need neither queue nodes nor halting: pools of nodes are refused. [`Bare`] has no CPU numbers and no clock:
+//! [`Platform::cpu`] is always 0, budgets are counted in looks, and a halt is a pause.
 
 use crate::{CpuId, Line, Nanos, Ordering, Platform, Time};
 use core::cell::UnsafeCell;
@@ -104,6 +104,7 @@ const NS_PER_LOOK: Nanos = 20;
 
 impl Platform for Bare {
     atomic_words!();
+    const NUMBERED: bool = false;
 
     #[inline]
     fn cpu(&self) -> CpuId {

@@ -126,6 +126,10 @@ pub trait Platform {
     /// Plain data that some protocol (usually a lock) guards.
     type Cell<T>;
 
+    /// [`Platform::cpu`] tells CPUs apart that run at the same time. What belongs to a CPU (queue nodes and their counts) is
+    /// guarded by that: pools of it are not compiled for a world where this is false.
+    const NUMBERED: bool = true;
+
     /// A fresh cache line to place words and cells on.
     fn line(&self) -> Line;
     /// A word on `line`, holding `init`.
@@ -133,7 +137,7 @@ pub trait Platform {
     /// Guarded data on `line`.
     fn cell<T>(&self, line: Line, init: T) -> Self::Cell<T>;
 
-    /// The CPU that executes the caller.
+    /// The CPU that executes the caller: another one for each that runs at the same time, but if not [`Platform::NUMBERED`].
     fn cpu(&self) -> CpuId;
     /// The clock, in ns since the start of the run; monotonic on one CPU.
     fn now(&self) -> Time;
@@ -187,10 +191,15 @@ pub trait Platform {
         self.fence(Ordering::SeqCst);
     }
     /// The other half of [`Platform::light_fence`]. Two heavy ones are as good as one of each, two light ones are nothing.
+    ///
+    /// False: the world has refused it, and other CPUs may have run meanwhile. The caller's writes may then be missed by one who
+    /// passes a light one: it must not rely on being told, and looks for itself.
     #[inline]
     #[track_caller]
-    fn heavy_fence(&self) {
+    #[must_use]
+    fn heavy_fence(&self) -> bool {
         self.fence(Ordering::SeqCst);
+        true
     }
 
     /// Spin until `done` accepts the words' values (loaded with Acquire), or until `budget` ns have been spent
@@ -228,7 +237,8 @@ pub trait Platform {
     fn parting(&self) -> Parting {
         Parting::YieldIfOver
     }
-    /// The caller holds no lock and nobody waits for it: if it must lose its CPU soon, now is a good moment. Do what [`Platform::parting`] said.
+    /// The caller has let go of a contended lock: if it must lose its CPU soon, now is a good moment. Do what [`Platform::parting`] said.
+    /// (It holds nothing else as far as that lock knows: it may hold an outer one.)
     #[inline]
     fn part(&self, how: Parting) {
         let _ = how;
@@ -239,6 +249,12 @@ pub trait Platform {
     fn relinquish(&self, turn: u32) -> bool {
         let _ = turn;
         false
+    }
+    /// The caller waits in many waits with small budgets, one of which has just ended in vain: let others run, if a wait without budget
+    /// that has lasted as long would. `since` is the world's note of when that began, `None` at first.
+    #[inline]
+    fn spun(&self, since: &mut Option<Time>) {
+        let _ = since;
     }
     /// Something that a lock statistic counts happened, `n` times (for latencies: took `n` ns). Costs nothing where
     /// nobody counts.

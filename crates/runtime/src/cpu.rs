@@ -131,9 +131,12 @@ pub struct NativeCpu {
 }
 
 impl NativeCpu {
-    pub(crate) fn new(cpu: CpuId, world: Arc<World>) -> Self {
+    /// # Safety
+    /// As [`Native::new`] says, for handles of the same world.
+    pub(crate) unsafe fn new(cpu: CpuId, world: Arc<World>) -> Self {
         NativeCpu {
-            native: Native::new(cpu, world.epoch),
+            // SAFETY: passed on from the caller.
+            native: unsafe { Native::new(cpu, world.epoch) },
             world,
             tick_at: Cell::new(NEVER),
             timers: RefCell::default(),

@@ -110,14 +110,16 @@ impl<L: Policy> Runtime<L> {
     /// A machine that does not run yet.
     pub fn new(config: Config, policy: L) -> Self {
         let world = Arc::new(World::new(config.topology.nr_cpus(), config.tick_ns, config.idle_polls));
-        let p = NativeCpu::new(CpuId(0), Arc::clone(&world));
+        // SAFETY: the machine does not run yet.
+        let p = unsafe { NativeCpu::new(CpuId(0), Arc::clone(&world)) };
         let kernel = Kernel::new(&p, config.topology, config.features, policy, config.tick_ns);
         Runtime { kernel, world, live: AtomicU64::new(0), stack_bytes: config.stack_bytes }
     }
 
     /// A semaphore with this many units.
     pub fn semaphore(&self, units: u64) -> Arc<Semaphore> {
-        let p = NativeCpu::new(CpuId(0), Arc::clone(&self.world));
+        // SAFETY: it makes words and cells only, and touches nothing of a CPU's.
+        let p = unsafe { NativeCpu::new(CpuId(0), Arc::clone(&self.world)) };
         Arc::new(Semaphore::new(&p, &self.kernel.locks, units))
     }
 
@@ -128,7 +130,8 @@ impl<L: Policy> Runtime<L> {
 
     /// Tasks that balancing has pulled, by occasion: CPU not idle, idle, about to idle.
     pub fn pulled(&mut self) -> [u64; 3] {
-        let p = NativeCpu::new(CpuId(0), Arc::clone(&self.world));
+        // SAFETY: `&mut self`: no CPU runs.
+        let p = unsafe { NativeCpu::new(CpuId(0), Arc::clone(&self.world)) };
         let mut pulled = [0; 3];
         for rq in &self.kernel.rqs {
             // SAFETY: `&mut self`: no CPU runs.
@@ -178,7 +181,8 @@ where
                 .map(|cpu| {
                     let first = first.take();
                     let cpu = move || {
-                        let p = NativeCpu::new(CpuId(cpu as u16), Arc::clone(&this.world));
+                        // SAFETY: a number for each of the threads; `&mut self`: there are no others.
+                        let p = unsafe { NativeCpu::new(CpuId(cpu as u16), Arc::clone(&this.world)) };
                         let code = || {
                             if let Some((body, handle)) = first {
                                 this.start(&p, body, Affinity::ALL, &handle.0);

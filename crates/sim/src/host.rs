@@ -340,7 +340,7 @@ impl<L: Policy> Host<L> {
         let (guests, sim) = boot_guests(guests, sim, &workload, &mut threads, (seed, limits.warmup))?;
         let os = Rc::new(Os::new(&sim, &kernel, &mut workload, threads, seed, limits.warmup));
         if let Some(trace) = &trace {
-            let locks = lock_reports(&kernel, &os).map(|(lock, number)| (number, lock.name));
+            let locks = lock_reports(&kernel, &os).filter_map(|(lock, number)| Some((number?, lock.name)));
             trace.introduce(&os, locks.collect(), &guests);
         }
         let visit = {
@@ -424,18 +424,18 @@ impl<L: Policy> Host<L> {
     }
 }
 
-/// A kernel's run-queue locks, those of limited groups, then its objects' locks, each with its number among the kernel's spinlocks.
+/// A kernel's run-queue locks, those of limited groups, then its objects' locks, each with its number if it is one of the kernel's
+/// spinlocks.
 pub(crate) fn lock_reports<W: World, L: Policy>(
     kernel: &Kernel<W, L>,
     os: &Os<W>,
-) -> impl Iterator<Item = (LockReport, u32)> {
-    let rqs =
-        kernel.rqs.iter().enumerate().map(|(i, rq)| {
-            (LockReport { name: format!("rq/{i}"), kind: "rq", stats: rq.lock.stats() }, rq.lock.number())
-        });
+) -> impl Iterator<Item = (LockReport, Option<u32>)> {
+    let rqs = kernel.rqs.iter().enumerate().map(|(i, rq)| {
+        (LockReport { name: format!("rq/{i}"), kind: "rq", stats: rq.lock.stats() }, Some(rq.lock.number()))
+    });
     let limited = kernel.bandwidth.locks().map(|(group, lock)| {
         let name = format!("cfs_b{}", os.groups.path_of(group));
-        (LockReport { name, kind: "cfs_b", stats: lock.stats() }, lock.number())
+        (LockReport { name, kind: "cfs_b", stats: lock.stats() }, Some(lock.number()))
     });
     let objects = os.object_reports().into_iter();
     rqs.chain(limited).chain(objects.map(|o| (LockReport { name: o.name, kind: o.kind, stats: o.lock }, o.number)))

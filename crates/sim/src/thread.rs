@@ -50,7 +50,7 @@ pub struct ThreadSpec {
     pub working_set_kib: u32,
     /// Stack in bytes, besides a guard page.
     pub stack_bytes: usize,
-    /// An unbudgeted wait that has spun for this long yields the CPU at each further look ([`NEVER`]: it just spins).
+    /// A wait that has spun for this long, without budget or in many pieces, yields the CPU at each further look ([`NEVER`]: it just spins).
     pub yield_after: Nanos,
 }
 
@@ -482,8 +482,9 @@ impl Platform for Thread {
     #[inline]
     fn light_fence(&self) {}
     /// membarrier: a system call that interrupts all CPUs on which threads run, and waits for them.
-    fn heavy_fence(&self) {
+    fn heavy_fence(&self) -> bool {
         self.enter_kernel(Call::Barrier);
+        true
     }
 
     /// A budget is wall time from the call, as natively; a thread that was preempted looks once more before it gives up.
@@ -536,6 +537,13 @@ impl Platform for Thread {
             Some(Relinquish::Sleep(ns)) => self.sleep(ns + TIMER_SLACK_NS),
         }
         true
+    }
+    /// As natively.
+    fn spun(&self, since: &mut Option<Time>) {
+        let now = self.time();
+        if now - *since.get_or_insert(now) >= self.yield_after {
+            self.sched_yield();
+        }
     }
     /// Without cost: whoever counts is an observer.
     #[inline]

@@ -345,8 +345,9 @@ impl Platform for Sim {
         self.engine.owe(self.engine.fence_cost());
     }
     #[inline]
-    fn heavy_fence(&self) {
+    fn heavy_fence(&self) -> bool {
         self.light_fence();
+        true
     }
 
     fn wait_until<const N: usize>(

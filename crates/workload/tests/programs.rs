@@ -4,7 +4,7 @@ mod common;
 
 use common::{run, run_on, spec, user_ns};
 use contend_machine::Machine;
-use contend_sim::host::Outcome;
+use contend_sim::host::{Outcome, RunResult};
 
 #[test]
 fn hackbench_delivers_every_message_on_every_transport() {
@@ -239,6 +239,32 @@ fn spinlock_loops_are_counted_as_the_lock_counts() {
     let lock = r.locks.iter().find(|l| l.name == "lock-loop").expect("the lock");
     let counted = r.metrics.counts["acquisitions"];
     assert!((counted..=counted + 4).contains(&lock.stats.acquisitions), "{counted} {}", lock.stats.acquisitions);
+}
+
+#[test]
+fn mutexes_are_counted_beside_their_hash_buckets() {
+    let run = |tasks| {
+        let sets = [("lock", "mutex"), ("tasks", tasks), ("critical_ns", "20000"), ("duration_ms", "20")];
+        run("4c", "linux-6.18", &spec("lock-loop", &sets))
+    };
+    let named = |r: &RunResult, kind, name| {
+        let lock = r.locks.iter().find(|l| l.kind == kind && l.name == name).expect("the lock");
+        lock.stats
+    };
+    let r = run("4");
+    let mutex = named(&r, "mutex", "lock-loop");
+    let counted = r.metrics.counts["acquisitions"];
+    assert!((counted..=counted + 4).contains(&mutex.acquisitions), "{counted} {mutex:?}");
+    // Four want it, 20 of 21 us each.
+    assert!(mutex.hold_ns > 18_000_000 && mutex.hold_ns <= r.virtual_ns, "{mutex:?}");
+    assert!(mutex.contended > mutex.acquisitions / 4 && mutex.wait_ns_max > 20_000, "{mutex:?}");
+    assert!(mutex.wait_ns > 20_000_000 && mutex.wait_ns <= 4 * r.virtual_ns, "{mutex:?}");
+    assert!(named(&r, "futex", "futex of lock-loop").hold_ns < mutex.hold_ns / 10);
+    // One alone: always free, and no system call.
+    let r = run("1");
+    let mutex = named(&r, "mutex", "lock-loop");
+    assert!(mutex.acquisitions > 900 && mutex.contended == 0 && mutex.hold_ns > 18_000_000, "{mutex:?}");
+    assert_eq!(named(&r, "futex", "futex of lock-loop").acquisitions, 0);
 }
 
 #[test]

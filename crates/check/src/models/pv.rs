@@ -78,6 +78,9 @@ impl<P: Platform, const FEATURES: u8> RawLock<P> for PvHashFull<P, FEATURES> {
     fn try_lock(&self, p: &P) -> bool {
         self.0.try_lock(p)
     }
+    fn is_locked(&self, p: &P) -> bool {
+        self.0.is_locked(p)
+    }
     fn unlock(&self, p: &P) {
         self.0.unlock(p);
     }
@@ -106,6 +109,9 @@ impl<P: Platform, L: RawLock<P>> RawLock<P> for Hasty<L> {
     }
     fn try_lock(&self, p: &P) -> bool {
         self.0.try_lock(p)
+    }
+    fn is_locked(&self, p: &P) -> bool {
+        self.0.is_locked(p)
     }
     fn unlock(&self, p: &P) {
         self.0.unlock(p);

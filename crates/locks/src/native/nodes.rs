@@ -62,9 +62,9 @@ impl GlobalNode for Link<Threads> {
     }
 }
 
-/// The nodes of whatever thread calls.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Global;
+/// The nodes of whatever thread calls. Only this crate's mutexes have a value of it: whoever has one can change others' nodes.
+#[derive(Clone, Copy, Debug)]
+pub struct Global(pub(crate) ());
 
 impl<N: GlobalNode> Nodes<Threads, N> for Global {
     #[inline]
@@ -96,7 +96,7 @@ impl<N: GlobalNode> Nodes<Threads, N> for Global {
     }
     #[inline]
     fn release(&self, p: &Threads, id: NodeId) {
-        // SAFETY: as in `claim`.
+        // SAFETY: as in `claim`; the locks release what the calling thread has claimed.
         unsafe { p.write(N::table().depth(id.cpu().index()), |depth| *depth -= 1) };
     }
 }

@@ -26,9 +26,9 @@ fn chunk(i: usize) -> &'static Chunk {
     TABLE[i].get_or_init(new)
 }
 
-/// The words of whatever thread calls.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Parked;
+/// The words of whatever thread calls. Only this crate's mutexes have a value of it, as of [`Global`](super::Global).
+#[derive(Clone, Copy, Debug)]
+pub struct Parked(pub(crate) ());
 
 impl Waiting<Threads> for Parked {
     fn word(&self, thread: CpuId) -> Option<&AtomicU64> {

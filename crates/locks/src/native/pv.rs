@@ -50,13 +50,13 @@ where
 impl PvQueued<Threads, Global> {
     /// A free lock.
     pub const fn of(features: PvFeatures, tunables: PvTunables) -> Self {
-        PvQueued::from_parts(AtomicU64::new(0), Global, 0, features, tunables)
+        PvQueued::from_parts(AtomicU64::new(0), Global(()), 0, features, tunables)
     }
 }
 
 impl Hybrid<Threads, Global> {
     /// A free lock.
     pub const fn of(tunables: PvTunables) -> Self {
-        Hybrid::from_parts(AtomicU64::new(0), Global, 0, tunables)
+        Hybrid::from_parts(AtomicU64::new(0), Global(()), 0, tunables)
     }
 }

@@ -5,8 +5,11 @@
 //! Which of the two it is, is decided once per process, by the first fence of either kind. While it is not, light fences are ordinary
 //! ones, so it does not matter who learns of the decision when: a heavy fence goes by the decision and is
 //! complete with either kind of light ones.
+//!
+//! A process that forbids itself the call after that (seccomp) has light fences that no heavy one can complete any more: all say so
+//! from then on.
 
-use std::sync::atomic::{AtomicU8, Ordering, compiler_fence, fence};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering, compiler_fence, fence};
 
 /// Nobody has asked yet.
 const UNDECIDED: u8 = 0;
@@ -16,6 +19,8 @@ const ASYMMETRIC: u8 = 1;
 const SYMMETRIC: u8 = 2;
 
 static KIND: AtomicU8 = AtomicU8::new(UNDECIDED);
+/// The call was there and is refused now, for good.
+static LOST: AtomicBool = AtomicBool::new(false);
 
 #[inline]
 pub(super) fn light() {
@@ -45,17 +50,26 @@ fn kind() -> u8 {
     }
 }
 
-pub(super) fn heavy() {
+/// False: refused; other threads have been let run.
+pub(super) fn heavy() -> bool {
     // It orders the caller, too, where the call does nothing because no other thread runs.
     fence(Ordering::SeqCst);
-    if kind() == ASYMMETRIC {
-        // It can lack memory, and a checkpoint may have lost the registration: there is no other way than to go on trying.
-        while !barrier::all_threads() {
-            barrier::register();
-            std::thread::yield_now();
-        }
-        fence(Ordering::SeqCst);
+    if kind() != ASYMMETRIC {
+        return true;
     }
+    // A checkpoint may have lost the registration.
+    let passed =
+        !LOST.load(Ordering::Relaxed) && (barrier::all_threads() || barrier::register() && barrier::all_threads());
+    if passed {
+        fence(Ordering::SeqCst);
+    } else {
+        // It can lack memory, which passes.
+        if !barrier::lacks_memory() {
+            LOST.store(true, Ordering::Relaxed);
+        }
+        std::thread::yield_now();
+    }
+    passed
 }
 
 #[cfg(all(target_os = "linux", not(miri)))]
@@ -74,6 +88,11 @@ mod barrier {
     pub(super) fn all_threads() -> bool {
         membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED)
     }
+
+    /// Is that why the last call failed?
+    pub(super) fn lacks_memory() -> bool {
+        std::io::Error::last_os_error().raw_os_error() == Some(libc::ENOMEM)
+    }
 }
 
 #[cfg(not(all(target_os = "linux", not(miri))))]
@@ -84,6 +103,10 @@ mod barrier {
 
     pub(super) fn all_threads() -> bool {
         true
+    }
+
+    pub(super) fn lacks_memory() -> bool {
+        false
     }
 }
 
@@ -120,7 +143,7 @@ mod tests {
         };
         std::thread::scope(|s| {
             s.spawn(|| side(0, light));
-            s.spawn(|| side(1, heavy));
+            s.spawn(|| side(1, || assert!(heavy(), "nothing forbids it")));
         });
     }
 }

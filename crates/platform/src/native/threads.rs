@@ -1,6 +1,6 @@
 //! The handle of locks that any thread may take.
 
-use super::{asymmetric_fences, futex_wait, futex_wake, slot, spin_until};
+use super::{asymmetric_fences, futex_wait, futex_wake, slot, spin_until, yield_if_long};
 use crate::bare::atomic_words;
 use crate::slices::{Clocks, Relinquish, Rounds, Slice};
 use crate::ticks::Ticks;
@@ -80,6 +80,9 @@ impl Platform for Threads {
             Some(Relinquish::Sleep(ns)) => std::thread::sleep(Duration::from_nanos(ns)),
         }
         true
+    }
+    fn spun(&self, since: &mut Option<Time>) {
+        yield_if_long(self.now(), since);
     }
     // Without the feature these are the trait's own, which do nothing.
     #[cfg(feature = "lock-stats")]

@@ -142,7 +142,7 @@ impl<L: Policy> Names for Running<L> {
         self.os.identify(task, f);
     }
     fn locks(&self) -> Vec<(u32, String)> {
-        lock_reports(&self.kernel, &self.os).map(|(lock, number)| (number, lock.name)).collect()
+        lock_reports(&self.kernel, &self.os).filter_map(|(lock, number)| Some((number?, lock.name))).collect()
     }
 }
 
@@ -173,9 +173,11 @@ impl<L: Policy> RunningGuest for Running<L> {
                 preempted_max: v.preempted_max.get(),
             }
         });
-        let (locks, numbers): (Vec<LockReport>, Vec<u32>) = lock_reports(&self.kernel, &self.os).unzip();
+        let (locks, numbers): (Vec<LockReport>, Vec<Option<u32>>) = lock_reports(&self.kernel, &self.os).unzip();
         let by_number = self.vm.preemption.borrow();
-        let preemption = numbers.iter().map(|n| by_number.get(*n as usize).copied().unwrap_or_default()).collect();
+        // Nobody who holds a mutex is in the kernel's way.
+        let preempted = |number: Option<u32>| by_number.get(number? as usize).copied();
+        let preemption = numbers.into_iter().map(|n| preempted(n).unwrap_or_default()).collect();
         let mut metrics = self.os.metrics.borrow().clone();
         metrics.count_lock_events(self.vm.lock_events.get());
         let tasks = self.os.reports(&self.kernel, end);

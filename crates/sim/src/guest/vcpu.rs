@@ -170,8 +170,9 @@ impl Platform for Vcpu {
         self.thread.compute(self.thread.fence_cost());
     }
     #[inline]
-    fn heavy_fence(&self) {
+    fn heavy_fence(&self) -> bool {
         self.light_fence();
+        true
     }
 
     /// A PAUSE loop: exits when it has lasted for ple_window. A budget counts the loop's own time, in guest mode.

@@ -3,11 +3,12 @@
 //! A free mutex is taken and released in user space by one atomic operation on its line. Everything else takes the hash
 //! bucket's lock. Wake-ups are collected under the lock and made after it is released (wake_q), as in Linux.
 
+use super::object::Object;
 use super::{Os, Pending};
 use crate::program::{ObjId, ObjectKind};
 use crate::world::World;
 use contend_platform::Ordering::{AcqRel, Acquire, Relaxed};
-use contend_platform::{TaskId, Work};
+use contend_platform::{TaskId, Time, Work};
 use contend_sched::kernel::{Kernel, SyscallEnd};
 use contend_sched::policy::Policy;
 
@@ -23,10 +24,12 @@ impl<W: World> Os<W> {
     ) -> SyscallEnd {
         let ob = self.object(o);
         let me = u64::from(task.0) + 1;
+        let asked = if fresh { p.now() } else { self.with(task, |t| t.asked) };
         if p.compare_exchange(&ob.word, 0, me, Acquire, Relaxed).is_ok() {
-            return self.done(task);
+            return self.mutex_taken(p, task, ob, asked, !fresh);
         }
         if fresh {
+            self.with(task, |t| t.asked = asked);
             p.charge(Work::Syscall, 1);
         }
         p.charge(Work::FutexOp, 1);
@@ -34,7 +37,7 @@ impl<W: World> Os<W> {
         ob.touch(p);
         // The holder may have let go meanwhile: FUTEX_WAIT compares the word under the lock.
         let end = if p.compare_exchange(&ob.word, 0, me, Acquire, Relaxed).is_ok() {
-            self.done(task)
+            self.mutex_taken(p, task, ob, asked, true)
         } else {
             if !ob.waiters.borrow().contains(&task) {
                 ob.waiters.borrow_mut().push_back(task);
@@ -45,10 +48,17 @@ impl<W: World> Os<W> {
         end
     }
 
+    /// The task has the mutex; `contended`: it was not free at first.
+    fn mutex_taken(&self, p: &W, task: TaskId, ob: &Object<W>, asked: Time, contended: bool) -> SyscallEnd {
+        ob.mutex.taken(asked, p.now(), contended);
+        self.done(task)
+    }
+
     /// pthread_mutex_unlock: free the word, then wake one waiter, who tries again.
     pub(super) fn mutex_unlock<L: Policy>(&self, kernel: &Kernel<W, L>, p: &W, task: TaskId, o: ObjId) -> SyscallEnd {
         let ob = self.object(o);
         assert_eq!(ob.owner(), Some(task), "mutex {} is unlocked by a task that does not hold it", ob.name);
+        ob.mutex.released(p.now());
         p.swap(&ob.word, 0, AcqRel);
         if ob.waiters.borrow().is_empty() {
             return SyscallEnd::Continue;

@@ -80,6 +80,8 @@ struct OsTask {
     pending: Pending,
     /// When it last went to sleep in a call.
     slept_at: Time,
+    /// When it asked for the mutex that it waits for.
+    asked: Time,
     /// Woken from the futex-like object it queued at.
     woken: bool,
     background: bool,
@@ -307,6 +309,7 @@ impl<W: World> Os<W> {
                 rng: random_stream(self.seed, id),
                 pending: Pending::Nothing,
                 slept_at: 0,
+                asked: 0,
                 woken: false,
                 background: birth.background,
                 space: None,
@@ -624,7 +627,7 @@ impl<W: World> Os<W> {
 
     /// Objects with locks that were used.
     pub fn object_reports(&self) -> Vec<ObjectReport> {
-        let mut all: Vec<_> = self.objects.iter().map(Object::report).collect();
+        let mut all: Vec<_> = self.objects.iter().flat_map(Object::reports).collect();
         all.extend(self.buckets.reports());
         all
     }

@@ -6,7 +6,7 @@ use crate::world::World;
 use contend_platform::{Account, CpuId, Platform, TaskId};
 use contend_sched::kernel::Kernel;
 use contend_sched::policy::Policy;
-use contend_sched::rq_lock::{KernelLock, LockStats};
+use contend_sched::rq_lock::{KernelLock, LockCounters, LockStats};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -31,6 +31,8 @@ pub(super) struct Object<W: World> {
     pub generation: Cell<u64>,
     /// Owner of a mutex, + 1; 0: free. User space's word.
     pub word: <W as Platform>::Word,
+    /// What happened at a mutex itself; at its hash bucket that is counted by `lock`.
+    pub mutex: LockCounters,
     /// Sleepers, first come first served; readers of a pipe.
     pub waiters: RefCell<VecDeque<TaskId>>,
     /// Writers of a pipe.
@@ -48,8 +50,8 @@ pub struct ObjectReport {
     pub kind: &'static str,
     /// What happened at its lock.
     pub lock: LockStats,
-    /// The lock's number among its kernel's spinlocks.
-    pub number: u32,
+    /// The lock's number among its kernel's spinlocks, if it is one.
+    pub number: Option<u32>,
 }
 
 impl<W: World> Object<W> {
@@ -75,6 +77,7 @@ impl<W: World> Object<W> {
             state_at: Cell::new(CpuId(0)),
             generation: Cell::new(0),
             word: p.word(p.line(), 0),
+            mutex: LockCounters::default(),
             waiters: RefCell::default(),
             writers: RefCell::default(),
             channel,
@@ -103,21 +106,31 @@ impl<W: World> Object<W> {
         }
     }
 
-    pub fn report(&self) -> ObjectReport {
+    /// Its lock; of a mutex itself and its hash bucket.
+    pub fn reports(&self) -> impl Iterator<Item = ObjectReport> {
+        let mutex = matches!(self.kind, ObjectKind::Mutex);
+        let itself = ObjectReport { name: self.name.clone(), kind: "mutex", lock: self.mutex.get(), number: None };
+        let mut lock = self.report();
+        if mutex {
+            lock.name = format!("futex of {}", self.name);
+        }
+        mutex.then_some(itself).into_iter().chain([lock])
+    }
+
+    fn report(&self) -> ObjectReport {
         let kind = match self.kind {
             ObjectKind::Pipe { .. } => "pipe",
             ObjectKind::Socket { .. } => "socket",
             ObjectKind::Inbox { .. } => "inbox",
             ObjectKind::Ring { .. } => "ring",
-            ObjectKind::Mutex => "mutex",
+            ObjectKind::Mutex | ObjectKind::Futex => "futex",
             ObjectKind::Cond => "cond",
             ObjectKind::Barrier { .. } => "barrier",
             ObjectKind::Semaphore { .. } => "semaphore",
-            ObjectKind::Futex => "futex",
             ObjectKind::SpinLock => "spinlock",
             ObjectKind::Rendezvous { .. } => "rendezvous",
             ObjectKind::AddressSpace => "address-space",
         };
-        ObjectReport { name: self.name.clone(), kind, lock: self.lock.stats(), number: self.lock.number() }
+        ObjectReport { name: self.name.clone(), kind, lock: self.lock.stats(), number: Some(self.lock.number()) }
     }
 }

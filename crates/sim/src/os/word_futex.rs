@@ -54,7 +54,7 @@ impl Buckets {
             name: format!("futex of line {line}"),
             kind: "futex",
             lock: b.lock.stats(),
-            number: b.lock.number(),
+            number: Some(b.lock.number()),
         };
         lines.into_iter().map(report).collect()
     }
