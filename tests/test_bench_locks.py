@@ -10,6 +10,7 @@ import pytest
 from conftest import Contend
 from contend import ContendError
 from contend.bench import locks as benching
+from contend.bench import show
 
 BARE = ["bench", "locks", "--simulate", "--bare"]
 
@@ -109,6 +110,15 @@ def test_medians_leave_out_what_is_not_known() -> None:
         {"lock": "a", "threads": 2, "hogs": 0, "throughput": 3.0, "max_min": None, "repeats": 3,
          "throughput_lo": 1.0, "throughput_hi": 5.0}
     ]  # fmt: skip
+
+
+def test_what_nobody_got_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+    waits = dict.fromkeys(("p50_ns", "p99_ns", "p999_ns", "p9999_ns", "jain", "max_min", "cpu_share"))
+    row = {"lock": "a", "threads": 2, "seconds": 1.0, "acquisitions": 0, "throughput": 0.0, "wait_max_ns": 2e9, **waits}
+    said = {"world": "native", "machine": None, "repeat": 1, "think_ns": [250, 750], "hogs": 0, "critical_ns": 100}
+    show.table([row], said)
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if " a " in line]
+    assert line.split() == ["2", "a", "0.000", *["-"] * 6, "2,000", "ms"]
 
 
 def test_from_python() -> None:

@@ -27,7 +27,7 @@ MECHANISMS = {
     "(features wake_path, idle_polling)",
     "rq_lock_wait": "waiting for run-queue locks: wake-ups, switches and balancing of several CPUs meet there "
     "(features wake_path, spinlock)",
-    "spin_lock_wait": "waiting for the kernel's other spinlocks: pipes, sockets, futex buckets",
+    "spin_lock_wait": "waiting for other spinlocks: pipes, sockets, futex buckets, the workload's own",
     "on_cpu_wait": "wakers waiting until the wakee's old CPU has switched away from it (feature wake_path)",
     "user_spin_wait": "threads spinning in user mode at locks of their own, whose holder or next owner may lack a CPU",
     **guests.MECHANISMS,

@@ -5,9 +5,8 @@
 //! lines of shared data.
 
 use crate::contenders::{self, Contender, Visitor};
-use crate::row::{Row, waits};
+use crate::row::{Row, Wait, Waits};
 use crate::{Load, LoadError};
-use hdrhistogram::Histogram;
 use quanta::Clock;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -85,7 +84,7 @@ struct Thread {
     think: (u64, u64),
     count: u64,
     /// In ticks of the clock.
-    waits: Histogram<u64>,
+    waits: Waits,
     /// By the beginning of what counts.
     used_before: Option<Used>,
     used: Used,
@@ -97,18 +96,18 @@ impl Thread {
             rng: Pcg64Mcg::seed_from_u64(load.seed << 32 | u64::from(number)),
             think,
             count: 0,
-            waits: waits(),
+            waits: Waits::default(),
             used_before: None,
             used: Used::default(),
         }
     }
 
-    /// After a critical section: count it, if it `counts`, and think. One piece of code, whatever the lock: so that no lock is compiled into it.
+    /// After a critical section: count it, if it counts, and think. One piece of code, whatever the lock: so that no lock is compiled into it.
     #[inline(never)]
-    fn between(&mut self, wait: u64, counts: bool) {
-        if counts {
+    fn between(&mut self, wait: Wait) {
+        self.waits.record(wait);
+        if matches!(wait, Wait::Ended(_)) {
             self.used_before.get_or_insert_with(Used::by_this_thread);
-            self.waits.saturating_record(wait);
             self.count += 1;
         }
         work(self.rng.random_range(self.think.0..=self.think.1));
@@ -173,7 +172,7 @@ impl Visitor for Run<'_> {
                     inside(unsafe { guarded.data() }, critical);
                     wait
                 });
-                mine.between(wait, asked >= begin);
+                mine.between(Wait::of((begin, end), asked, asked + wait));
             }
             mine.used = mine.used_before.map_or_else(Used::default, |before| Used::by_this_thread() - before);
             mine
@@ -194,10 +193,8 @@ impl Visitor for Run<'_> {
         let inside = unsafe { guarded.data()[0] };
         let counts: Vec<u64> = threads.iter().map(|t| t.count).collect();
         assert!(inside >= counts.iter().sum::<u64>(), "{name} let two threads in");
-        let mut all = waits();
-        for v in threads.iter().flat_map(|t| t.waits.iter_recorded()) {
-            all.saturating_record_n((v.value_iterated_to() as f64 / ticks_per_ns) as u64, v.count_at_value());
-        }
+        let mut all = Waits::default();
+        threads.iter().for_each(|t| all.add(&t.waits, 1.0 / ticks_per_ns));
         let seconds = load.duration_ns as f64 * 1e-9;
         let cpu_share = threads.iter().map(|t| t.used.cpu_s).sum::<f64>() / seconds / cpus();
         let switches = threads.iter().map(|t| t.used.switches).sum::<u64>() as f64 / seconds;

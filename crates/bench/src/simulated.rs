@@ -5,7 +5,7 @@
 //! times are those of [`crate::native`], and so are the two reads of the counter for an acquisition. What is not
 //! the same: hogs do not wait at the barrier, and CPU share and switches are those of the whole run, warm-up included.
 
-use crate::row::{Row, waits};
+use crate::row::{Row, Wait, Waits};
 use crate::{Load, LoadError};
 use contend_locks::algorithm::{
     Adaptive, Hybrid, MakeLock, Mcs, PvFeatures, PvQueuedWith, PvTicket, Queued, RawLock, Ticket, UnfairByte,
@@ -17,7 +17,6 @@ use contend_sched::features::Preset;
 use contend_sim::crew::Crew;
 use contend_sim::host::{Outcome, RunResult};
 use contend_sim::thread::Thread;
-use hdrhistogram::Histogram;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use std::cell::Cell;
@@ -96,15 +95,10 @@ simulated! {
 }
 
 /// What a thread records.
+#[derive(Default)]
 struct Record {
     count: u64,
-    waits: Histogram<u64>,
-}
-
-impl Default for Record {
-    fn default() -> Self {
-        Record { count: 0, waits: waits() }
-    }
+    waits: Waits,
 }
 
 /// Where the threads wait for one another; who comes last says what counts.
@@ -218,11 +212,9 @@ pub fn run_type<K: MakeLock<Thread> + 'static>(
             if asked >= end {
                 break;
             }
-            let wait = once(t, shared, asked, critical_ns);
-            if asked >= begin {
-                mine.waits.saturating_record(wait);
-                mine.count += 1;
-            }
+            let wait = Wait::of((begin, end), asked, asked + once(t, shared, asked, critical_ns));
+            mine.waits.record(wait);
+            mine.count += u64::from(matches!(wait, Wait::Ended(_)));
             t.compute(rng.random_range(think_ns.0..=think_ns.1));
         }
     };
@@ -241,10 +233,8 @@ pub fn run_type<K: MakeLock<Thread> + 'static>(
 
 fn row(name: &str, load: &Load, repeat: u32, result: &RunResult, records: &[Record]) -> Row {
     let counts: Vec<u64> = records.iter().map(|r| r.count).collect();
-    let mut all = waits();
-    for record in records {
-        all.add(&record.waits).expect("the bounds are the same");
-    }
+    let mut all = Waits::default();
+    records.iter().for_each(|record| all.add(&record.waits, 1.0));
     let seconds = load.duration_ns as f64 * 1e-9;
     let own = || result.tasks.iter().filter(|t| t.name.starts_with('t'));
     let time = result.virtual_ns as f64 * result.cpus.len() as f64;

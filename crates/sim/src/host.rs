@@ -340,7 +340,7 @@ impl<L: Policy> Host<L> {
         let (guests, sim) = boot_guests(guests, sim, &workload, &mut threads, (seed, limits.warmup))?;
         let os = Rc::new(Os::new(&sim, &kernel, &mut workload, threads, seed, limits.warmup));
         if let Some(trace) = &trace {
-            let locks = lock_reports(&kernel, &os).filter_map(|(lock, number)| Some((number?, lock.name)));
+            let locks = lock_reports(&kernel, &os, 0).filter_map(|(lock, number)| Some((number?, lock.name)));
             trace.introduce(&os, locks.collect(), &guests);
         }
         let visit = {
@@ -399,7 +399,7 @@ impl<L: Policy> Host<L> {
                 })
             })
             .collect();
-        let locks = lock_reports(&self.kernel, &self.os).map(|(lock, _)| lock).collect();
+        let locks = lock_reports(&self.kernel, &self.os, end).map(|(lock, _)| lock).collect();
         let mut metrics = self.os.metrics.borrow().clone();
         metrics.count_lock_events(self.engine.lock_events.get());
         RunResult {
@@ -429,6 +429,7 @@ impl<L: Policy> Host<L> {
 pub(crate) fn lock_reports<W: World, L: Policy>(
     kernel: &Kernel<W, L>,
     os: &Os<W>,
+    end: Time,
 ) -> impl Iterator<Item = (LockReport, Option<u32>)> {
     let rqs = kernel.rqs.iter().enumerate().map(|(i, rq)| {
         (LockReport { name: format!("rq/{i}"), kind: "rq", stats: rq.lock.stats() }, Some(rq.lock.number()))
@@ -437,6 +438,6 @@ pub(crate) fn lock_reports<W: World, L: Policy>(
         let name = format!("cfs_b{}", os.groups.path_of(group));
         (LockReport { name, kind: "cfs_b", stats: lock.stats() }, Some(lock.number()))
     });
-    let objects = os.object_reports().into_iter();
+    let objects = os.object_reports(end).into_iter();
     rqs.chain(limited).chain(objects.map(|o| (LockReport { name: o.name, kind: o.kind, stats: o.lock }, o.number)))
 }

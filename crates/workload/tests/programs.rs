@@ -255,10 +255,10 @@ fn mutexes_are_counted_beside_their_hash_buckets() {
     let mutex = named(&r, "mutex", "lock-loop");
     let counted = r.metrics.counts["acquisitions"];
     assert!((counted..=counted + 4).contains(&mutex.acquisitions), "{counted} {mutex:?}");
-    // Four want it, 20 of 21 us each.
+    // Four want it, 20 of 21 us each; one has it again before any other that was woken runs. Those wait for all the time.
     assert!(mutex.hold_ns > 18_000_000 && mutex.hold_ns <= r.virtual_ns, "{mutex:?}");
-    assert!(mutex.contended > mutex.acquisitions / 4 && mutex.wait_ns_max > 20_000, "{mutex:?}");
-    assert!(mutex.wait_ns > 20_000_000 && mutex.wait_ns <= 4 * r.virtual_ns, "{mutex:?}");
+    assert!(mutex.contended >= 3 && mutex.wait_ns_max > 10_000_000, "{mutex:?}");
+    assert!(mutex.wait_ns > 50_000_000 && mutex.wait_ns <= 4 * r.virtual_ns, "{mutex:?}");
     assert!(named(&r, "futex", "futex of lock-loop").hold_ns < mutex.hold_ns / 10);
     // One alone: always free, and no system call.
     let r = run("1");

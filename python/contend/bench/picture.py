@@ -12,6 +12,11 @@ from contend.plot import pyplot, save
 MARKERS = "osv^D<>pP*Xhd"
 
 
+def us(ns: float | None) -> float | None:
+    """A time on a logarithmic axis; None where there is none."""
+    return None if ns is None else max(ns, 1) / 1e3
+
+
 def draw(rows: Sequence[Row], said: dict[str, Any], file: str) -> None:
     """Draw a curve for each lock over the number of threads: throughput, hand-over or longest wait, fairness."""
     plt = pyplot(file)
@@ -20,7 +25,7 @@ def draw(rows: Sequence[Row], said: dict[str, Any], file: str) -> None:
     figure.suptitle(sentence(rows, said), fontsize=10)
     panels: list[tuple[str, Callable[[Row], float | None], bool]] = [
         ("acquisitions a second, millions", lambda r: r["throughput"] / 1e6, True),
-        ("longest wait, us", lambda r: max(r["wait_max_ns"], 1) / 1e3, True),
+        ("longest wait, us", lambda r: us(r["wait_max_ns"]), True),
     ]
     if bare:
         panels += [
@@ -29,7 +34,7 @@ def draw(rows: Sequence[Row], said: dict[str, Any], file: str) -> None:
         ]
     else:
         panels += [
-            ("99.9th percentile of the wait, us", lambda r: max(r["p999_ns"], 1) / 1e3, True),
+            ("99.9th percentile of the wait, us", lambda r: us(r["p999_ns"]), True),
             ("Jain's fairness index (1: all equal)", lambda r: r["jain"], False),
         ]
     locks = list(dict.fromkeys(row["lock"] for row in rows))

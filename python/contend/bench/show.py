@@ -35,7 +35,7 @@ def table(rows: Sequence[Row], said: dict[str, Any]) -> None:
         last = n
         if spread:
             line += [f"{50 * (row['throughput_hi'] - row['throughput_lo']) / (row['throughput'] or 1):.1f} %"]
-        line += [f"{row['jain']:.3f}", "inf" if row["max_min"] is None else f"{row['max_min']:,.2f}"]
+        line += ["-" if row["jain"] is None else f"{row['jain']:.3f}", most_by_least(row)]
         if bare:
             line += ["" if row["far_share"] is None else f"{row['far_share']:.2f}"]
             line += [ns(row["handover_p50_ns"]), f"{row['transfers']:.1f}", ns(row["all_once_ns"]), ns(row["p50_ns"])]
@@ -66,8 +66,17 @@ def sentence(rows: Sequence[Row], said: dict[str, Any]) -> str:
     )
 
 
-def ns(value: float) -> str:
-    """Nanoseconds, readable in a narrow column."""
+def most_by_least(row: Row) -> str:
+    """Acquisitions of the thread that had most by those of the one that had fewest."""
+    if row["max_min"] is not None:
+        return f"{row['max_min']:,.2f}"
+    return "inf" if row["acquisitions"] else "-"
+
+
+def ns(value: float | None) -> str:
+    """Nanoseconds, readable in a narrow column; `-` where there are none."""
+    if value is None:
+        return "-"
     if value < 10_000:
         return f"{value:,.0f} ns"
     return f"{value / 1e3:,.0f} us" if value < 1e7 else f"{value / 1e6:,.0f} ms"

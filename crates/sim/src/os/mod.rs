@@ -625,9 +625,16 @@ impl<W: World> Os<W> {
         name_waiters(&self.reports(kernel, end), |t| t.exited.is_none())
     }
 
-    /// Objects with locks that were used.
-    pub fn object_reports(&self) -> Vec<ObjectReport> {
-        let mut all: Vec<_> = self.objects.iter().flat_map(Object::reports).collect();
+    /// Objects with locks that were used. Waits for mutexes that are under way count with their length by `end`.
+    pub fn object_reports(&self, end: Time) -> Vec<ObjectReport> {
+        let mut waiting: Vec<Vec<Nanos>> = vec![Vec::new(); self.objects.len()];
+        for task in self.tasks.borrow().iter().flatten() {
+            if let (true, Pending::Lock(o)) = (task.alive, task.pending) {
+                waiting[o.0 as usize].push(end.saturating_sub(task.asked));
+            }
+        }
+        let objects = std::iter::zip(&self.objects, &waiting);
+        let mut all: Vec<_> = objects.flat_map(|(object, waiting)| object.reports(waiting)).collect();
         all.extend(self.buckets.reports());
         all
     }

@@ -3,7 +3,7 @@
 use crate::guest::Channel;
 use crate::program::{self, ObjectKind};
 use crate::world::World;
-use contend_platform::{Account, CpuId, Platform, TaskId};
+use contend_platform::{Account, CpuId, Nanos, Platform, TaskId};
 use contend_sched::kernel::Kernel;
 use contend_sched::policy::Policy;
 use contend_sched::rq_lock::{KernelLock, LockCounters, LockStats};
@@ -106,10 +106,16 @@ impl<W: World> Object<W> {
         }
     }
 
-    /// Its lock; of a mutex itself and its hash bucket.
-    pub fn reports(&self) -> impl Iterator<Item = ObjectReport> {
+    /// Its lock; of a mutex itself, for which tasks have been `waiting` so long, and its hash bucket.
+    pub fn reports(&self, waiting: &[Nanos]) -> impl Iterator<Item = ObjectReport> + use<W> {
         let mutex = matches!(self.kind, ObjectKind::Mutex);
-        let itself = ObjectReport { name: self.name.clone(), kind: "mutex", lock: self.mutex.get(), number: None };
+        let mut stats = self.mutex.get();
+        for &wait in waiting {
+            stats.contended += 1;
+            stats.wait_ns += wait;
+            stats.wait_ns_max = stats.wait_ns_max.max(wait);
+        }
+        let itself = ObjectReport { name: self.name.clone(), kind: "mutex", lock: stats, number: None };
         let mut lock = self.report();
         if mutex {
             lock.name = format!("futex of {}", self.name);
