@@ -548,6 +548,7 @@ impl<P: SchedPlatform, L: XenPolicy> Xen<P, L> {
         if from == to {
             return;
         }
+        book.remember();
         let spent = now - book.since;
         book.times[from as usize] += spent;
         match from {
