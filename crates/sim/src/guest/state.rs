@@ -92,8 +92,9 @@ pub(crate) struct VcpuState {
     pub waiting: Cell<Option<u32>>,
     /// Since when it has no CPU though it is runnable.
     pub lost_at: Cell<Option<Time>>,
-    /// When it halted.
+    /// When it halted, and for how long it has polled since.
     pub halted_since: Cell<Time>,
+    pub polled: Cell<Nanos>,
     pub preemptions: Cell<u64>,
     pub preempted_max: Cell<Nanos>,
 }
@@ -136,6 +137,7 @@ impl VcpuState {
             waiting: Cell::new(None),
             lost_at: Cell::new(None),
             halted_since: Cell::new(0),
+            polled: Cell::new(0),
             preemptions: Cell::new(0),
             preempted_max: Cell::new(0),
         }
