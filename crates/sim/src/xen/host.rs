@@ -420,6 +420,6 @@ fn result<L: XenPolicy>(
         trace_hash: engine.trace_hash.get(),
         guests,
         kvm,
-        xen: Some(XenReport { vcpus, perf: xen.counts(), trylocks: xen.trylocks() }),
+        xen: Some(XenReport { vcpus, perf: xen.counts(), trylocks: xen.trylocks(), changes: host.done.get() }),
     }
 }
