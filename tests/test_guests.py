@@ -465,3 +465,20 @@ def test_a_trace_changes_nothing_and_has_the_vcpus(two: Path, tmp_path: Path) ->
     r = package.run(two / "two.toml", trace=tmp_path / "t.txt")
     assert r.summary["trace_hash"] == package.load(two / "r").summary["trace_hash"]
     assert b"vm1/1" in (tmp_path / "t.txt").read_bytes()
+
+
+def test_polling_counts_while_it_lasts() -> None:
+    scenario = {
+        "machine": "2n1l2c2t",
+        "seed": 3,
+        "guest": [
+            {"name": "db", "vcpus": 6, "workload": {"kind": "dbench", "clients": 6, "dcache_ns": 300,
+             "file_system": "tmpfs", "duration_ms": 100}},
+            {"name": "web", "copies": 2, "vcpus": 3, "workload": {"kind": "schbench", "message_threads": 1,
+             "workers": 3, "think_us": 300, "sleep_us": 1000, "duration_ms": 100}},
+        ],
+    }  # fmt: skip
+    s = package.run(scenario).summary
+    polled = s["kvm"]["halt_poll_success_ns"] + s["kvm"]["halt_poll_fail_ns"]
+    # Polls that were under way at the end are in the ledger alone.
+    assert 0 < polled <= s["ledger_ns"]["halt_poll"]

@@ -94,6 +94,8 @@ WRONG = {
     "pool-name": (xen(table='[[xen.pool]]\nname = "1"\n'), '4: xen.pool.name: found "1"; should be 1 to 32 of the '),
     "pool-ratelimit": (xen(table="[[xen.pool]]\nratelimit_us = 5\n"),
                        "4: xen.pool.ratelimit_us: found 5; should be 0 (off), or from 100 to 500000 us"),
+    "pool-tslice-of-credit2": (xen(table="[[xen.pool]]\ntslice_ms = 5\n"),
+                               "4: xen.pool.tslice_ms: found 5; should be left out: only Credit1 has a time slice"),
     "which-pool": (xen(table='[[xen.pool]]\ncpus = "0-2"\n[[xen.pool]]\nname = "b"\ncpus = "3"\n'),
                    '8: guest.pool: missing; write pool = "...", one of Pool-0, b'),
     "cpus-outside-pool": (

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from contend import run
 from contend._core import ContendError
 from contend.xen.audit import audit
 from contend.xen.command import xen
@@ -45,8 +46,31 @@ def test_options_that_cannot_be_are_refused(options: list[str]) -> None:
 
 
 def test_a_trace_of_credit_is_refused() -> None:
-    with pytest.raises(ContendError, match="no record of Credit2"):
+    with pytest.raises(
+        ContendError, match="no record of Credit2's scheduler; expected a trace of a host under Credit2"
+    ):
         audit(TRACES / "credit-mixed.bin.gz")
+
+
+def test_a_machine_that_is_too_small_is_refused() -> None:
+    with pytest.raises(ContendError, match=r"found 4 pCPUs; expected no more than the machine given has, 1$"):
+        audit(CREDIT2, machine="1c")
+
+
+def test_decisions_of_a_simulated_host_are_its_own(tmp_path: Path) -> None:
+    scenario = {
+        "machine": "1n1l4c1t",
+        "seed": 5,
+        "xen": {"scheduler": "credit2", "preset": "upstream-today"},
+        "guest": [
+            {"name": "mix", "copies": 2, "vcpus": 4, "kernel": False,
+             "workload": {"kind": "periodic", "tasks": 4, "duration_ms": 500}}
+        ],
+    }  # fmt: skip
+    run(scenario, trace=tmp_path / "own.xentrace")
+    # Idle vCPUs' times are what a pCPU's load is known from.
+    said = audit(tmp_path / "own.xentrace", cpu_hz=1_000_000_000, machine="4c")["all"]
+    assert said["known"] > 0.95 * said["decisions"] and said["agree"] > 0.995 * said["known"]
 
 
 @pytest.mark.parametrize("scheduler", ["credit", "credit2"])
@@ -67,3 +91,19 @@ def test_weights_of_a_replay_count() -> None:
     assert "Tickles" in result.output
     with pytest.raises(ContendError, match="pCPU 9"):
         replay(CREDIT2, domains={1: {"hard": [9]}})
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--cap", "d1=100", "--preset", "base"], "cap: found d1=100; should be 0: Credit2 has no caps before"),
+        (["--cap", "d1=900"], "cap: found d1=900; should be at most 200, 100 for each of its vCPUs"),
+        (["--weights", "d9=512"], "weights: found d9; the trace has d0, d1, d2"),
+        (["--hard", "d9=0"], "hard: found d9; the trace has"),
+        (["--soft", "d9=0"], "soft: found d9; the trace has"),
+        (["--scheduler", "credit", "--ratelimit", "50000"], "ratelimit: found 50000; should be no longer than Credit1"),
+    ],
+)
+def test_what_cannot_hold_in_a_replay_is_refused(options: list[str], message: str) -> None:
+    result = CliRunner().invoke(xen, ["replay", str(CREDIT2), *options])
+    assert message in str(result.exception)

@@ -343,3 +343,32 @@ def test_the_tools_need_a_xen_host(contend: Contend, small: Path, two: Path) -> 
     assert "the host is not Xen's" in done.stderr
     done = contend("xen", "sched-credit", two / "r", "-d", "vm1", "-w", "9", "--at", "1")
     assert "should be a scenario's file (.toml) for a change" in done.stderr
+
+
+def test_a_change_after_the_end_is_not_made(contend: Contend, tmp_path: Path) -> None:
+    late = """[[at]]
+s = 0.005
+xl = "vcpu-pin dom0 0 2-3"
+[[at]]
+s = 50
+xl = "sched-credit -d vm1 -w 300"
+"""
+    (tmp_path / "late.toml").write_text(TWO + late)
+    result = package.run(tmp_path / "late.toml", out=tmp_path / "r")
+    made, left = (result.summary["xen"][key] for key in ("timeline", "not_reached"))
+    assert [t["s"] for t in made] == [0.005, 0.01] and [t["s"] for t in left] == [50]
+    assert "Not reached: the run ended before xl sched-credit -d vm1 -w 300 (at 50 s)." in shown(explain(result))
+    # A result's vCPUs are listed as they were when they had run for that long.
+    listed = lines(contend, "vcpu-list", tmp_path / "r", "dom0")
+    assert [line.split()[-3:] for line in listed[1:]] == [["2-3", "/", "all"], ["0", "/", "all"]]
+    assert lines(contend, "vcpu-list", tmp_path / "r", "dom0", "--at", "0.001")[1].endswith("all / all")
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "other"), [("credit", "xen.c2_"), ("credit2", "xen.c1_"), ("round-robin", "xen.c")]
+)
+def test_a_scheduler_is_told_its_own_switches(scheduler: str, other: str) -> None:
+    told = [report.mechanism(account, scheduler) or "" for account in report.MECHANISMS]
+    assert not [text for text in told if other in text or " ()" in text]
+    assert any("xen.tslice_ms" in text for text in told) == (scheduler == "credit")
+    assert any("xen.ratelimit_us" in text for text in told) == (scheduler != "round-robin")

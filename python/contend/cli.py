@@ -118,7 +118,7 @@ def replay_command(
     machine: str | None,
     policy: str | None,
     sets: tuple[tuple[str, str], ...],
-    seed: int,
+    seed: int | None,
     horizon: float | None,
     warmup: float | None = None,
 ) -> str:
@@ -134,7 +134,8 @@ def replay_command(
         words += ["--horizon", repr(horizon).removesuffix(".0")]
     if warmup is not None:
         words += ["--warmup", repr(warmup).removesuffix(".0")]
-    words += ["--seed", str(seed)]
+    if seed is not None:
+        words += ["--seed", str(seed)]
     return shlex.join(words)
 
 
@@ -205,28 +206,37 @@ def run(
     Exit codes: 0 finished or horizon reached, 2 wrong input, 3 deadlock or
     livelock, 4 stall, 5 policy error, corrupted list or panic, 130 Ctrl-C.
     """
+    from contend.run import Panicked
     from contend.run import run as simulate
 
     scale = (("workload.copies", copies), ("workload.speed", speed), ("workload.jobs", jobs))
     sets += tuple((key, value) for key, value in scale if value is not None)
-    with working(RunProgress(forced=progress), quiet=quiet) as line:
-        # A later --set of the same key wins, as on other command lines.
-        result = simulate(
-            scenario,
-            machine=machine,
-            policy=policy,
-            set=dict(sets),
-            seed=seed,
-            horizon_s=horizon,
-            warmup_s=warmup,
-            out=out,
-            trace=trace,
-            progress=line,
+
+    def replay_with(seed: int | None) -> str:
+        return replay_command(
+            scenario, machine=machine, policy=policy, sets=sets, seed=seed, horizon=horizon, warmup=warmup
         )
+
+    try:
+        with working(RunProgress(forced=progress), quiet=quiet) as line:
+            # A later --set of the same key wins, as on other command lines.
+            result = simulate(
+                scenario,
+                machine=machine,
+                policy=policy,
+                set=dict(sets),
+                seed=seed,
+                horizon_s=horizon,
+                warmup_s=warmup,
+                out=out,
+                trace=trace,
+                progress=line,
+            )
+    except Panicked as e:
+        click.echo(f"error: {e}\n  scenario: {scenario}\n  replay: {replay_with(seed)}", err=True)
+        return EXIT_BY_OUTCOME["panic"]
     summary = result.to_dict()
-    replay = replay_command(
-        scenario, machine=machine, policy=policy, sets=sets, seed=summary["seed"], horizon=horizon, warmup=warmup
-    )
+    replay = replay_with(summary["seed"])
     if as_json:
         click.echo(json.dumps({**summary, "replay": replay}, indent=2))
     elif not quiet:

@@ -56,7 +56,8 @@ TASKS_SHOWN = 10
 def mechanism(account: str, summary: dict[str, Any]) -> str:
     """What an account is, in this run."""
     if report.is_xen(summary):
-        return report.MECHANISMS.get(account) or MECHANISMS.get(account, "").split(" (")[0]
+        ours = report.mechanism(account, summary["xen"]["scheduler"])
+        return ours or MECHANISMS.get(account, "").split(" (")[0]
     if account == "rq_lock_wait" and guests.has_guests(summary):
         return guests.RQ_LOCK_WAIT
     return MECHANISMS.get(account, "")

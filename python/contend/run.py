@@ -60,7 +60,7 @@ def run(
         The result, whatever the outcome.
 
     Raises:
-        ContendError: Something is refused; ScenarioInvalid if the scenario is to blame.
+        ContendError: Something is refused; ScenarioInvalid if the scenario is to blame; Panicked if contend itself is.
         KeyboardInterrupt: Ctrl-C; nothing is written.
     """
     path: str | None = None
@@ -71,20 +71,30 @@ def run(
         path = os.fspath(scenario)
     if seed is not None and not 0 <= seed < 1 << 63:
         raise _wrong_seed(seed)
-    output = _core.run(
-        path=path,
-        json=text,
-        machine=machine,
-        policy=policy,
-        set=[(key, text_of(value)) for key, value in (set or {}).items()],
-        seed=seed,
-        horizon_s=horizon_s,
-        warmup_s=warmup_s,
-        trace=trace,
-        out=out,
-        progress=progress,
-    )
+    try:
+        output = _core.run(
+            path=path,
+            json=text,
+            machine=machine,
+            policy=policy,
+            set=[(key, text_of(value)) for key, value in (set or {}).items()],
+            seed=seed,
+            horizon_s=horizon_s,
+            warmup_s=warmup_s,
+            trace=trace,
+            out=out,
+            progress=progress,
+        )
+    except BaseException as e:
+        # What happens inside the simulation is an outcome; a panic outside is an error of ours.
+        if type(e).__name__ != "PanicException":
+            raise
+        raise Panicked(f"panic: an error of contend, please report it: {e}") from None
     return Result.of(output)
+
+
+class Panicked(_core.ContendError):
+    """An error of contend itself: there is no result."""
 
 
 def _wrong_seed(seed: int) -> _core.ScenarioInvalid:

@@ -69,6 +69,9 @@ def explained(x: dict[str, Any], out: Console) -> None:
     if x["timeline"]:
         rows = [(f"{t['s']:g} s", f"xl {t['xl']}") for t in x["timeline"]]
         out.print(table("Changes", [("at", "right"), ("command", "fold")], rows))
+    if x["not_reached"]:
+        left = "; ".join(f"xl {t['xl']} (at {t['s']:g} s)" for t in x["not_reached"])
+        out.print(escape(f"Not reached: the run ended before {left}."), soft_wrap=True)
     locks = [
         (
             k["kind"],

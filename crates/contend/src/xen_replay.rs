@@ -19,6 +19,7 @@ use contend_sim::xen::{Content, DomainSetup, PoolSetup, Sinks, XenSetup, simulat
 use contend_trace::xentrace::{Clock, RunState, VcpuId, XenEvent, open};
 use serde_json::{Value, json};
 
+use crate::scenario::xen::domain::check_cap;
 use crate::xen_trace::{XenTraceError, clock, each};
 
 /// A domain's weight, cap and affinities, as far as they are given.
@@ -180,6 +181,10 @@ pub fn run(path: &Path, replay: &Replay, go_on: &mut dyn FnMut() -> bool) -> Res
     })?;
     let features = XenFeatures { ratelimit_us: replay.ratelimit_us, ..features };
     features.check().map_err(|e| wrong("preset", e.to_string()))?;
+    if scheduler == Scheduler::Credit && features.ratelimit_us > features.tslice_ms * 1000 {
+        let (us, ms) = (features.ratelimit_us, features.tslice_ms);
+        return Err(wrong("ratelimit", format!("found {us}; should be no longer than Credit1's time slice, {ms} ms")));
+    }
     let machine = match &replay.machine {
         Some(name) => Machine::load(name)?,
         None => Machine::synthetic(&format!("{}c", recording.pcpus))?,
@@ -189,6 +194,22 @@ pub fn run(path: &Path, replay: &Replay, go_on: &mut dyn FnMut() -> bool) -> Res
     let mut domains = Vec::new();
     let mut doms: Vec<u16> = recording.vcpus.keys().map(|v| v.dom).collect();
     doms.dedup();
+    for (dom, given) in &replay.domains {
+        let option = || {
+            [(given.weight.is_some(), "weights"), (given.cap.is_some(), "cap"), (given.hard.is_some(), "hard")]
+                .into_iter()
+                .find_map(|(is, name)| is.then_some(name))
+                .unwrap_or("soft")
+        };
+        if !doms.contains(dom) {
+            let known: Vec<String> = doms.iter().map(|d| format!("d{d}")).collect();
+            return Err(wrong(option(), format!("found d{dom}; the trace has {}", known.join(", "))));
+        }
+        let vcpus = recording.vcpus.keys().filter(|v| v.dom == *dom).map(|v| usize::from(v.vcpu) + 1).max();
+        let cap = given.cap.unwrap_or(0);
+        check_cap(u64::from(cap), vcpus.unwrap_or(0), scheduler, &features)
+            .map_err(|right| wrong("cap", format!("found d{dom}={cap}; should be {right}")))?;
+    }
     for dom in doms {
         let given = replay.domains.get(&dom).cloned().unwrap_or_default();
         let mask = |cpus: &Option<Vec<u16>>| match cpus {

@@ -73,6 +73,13 @@ impl Outcome {
             Outcome::Stall(s) | Outcome::PolicyError(s) | Outcome::CorruptList(s) | Outcome::Panic(s) => s.clone(),
         }
     }
+    /// Is it, if books did not add up at the end? A result that contradicts itself is no good one.
+    pub(crate) fn doubted(self, doubts: &[String]) -> Outcome {
+        match (self.is_ok(), doubts) {
+            (_, []) | (false, _) => self,
+            _ => Outcome::Panic(format!("an error of contend, please report it: {}", doubts.join("; "))),
+        }
+    }
     /// Did the simulation do what it was asked to?
     pub fn is_ok(&self) -> bool {
         matches!(self, Outcome::Finished | Outcome::Horizon)
@@ -384,7 +391,13 @@ impl<L: Policy> Host<L> {
         let guests: Vec<GuestReport> = self.guests.iter().map(|g| g.report(end)).collect();
         let of_guests = guests.iter().flat_map(|g| &g.vcpus).flat_map(|v| &v.ledger).sum::<Nanos>();
         let of_cpus = ledgers.iter().flat_map(|l| GUEST_MODE.map(|a| l[a as usize])).sum::<Nanos>();
-        assert_eq!(of_guests, of_cpus, "guest mode of all vCPUs is guest mode of all CPUs");
+        let mut doubts = self.engine.doubts.take();
+        if let Some(kvm) = self.sim.kvm() {
+            doubts.append(&mut kvm.hosting().doubts.borrow_mut());
+        }
+        if of_guests != of_cpus {
+            doubts.push(format!("guests had {of_guests} ns of guest mode, CPUs {of_cpus}"));
+        }
         let cpus = ledgers
             .into_iter()
             .enumerate()
@@ -403,7 +416,7 @@ impl<L: Policy> Host<L> {
         let mut metrics = self.os.metrics.borrow().clone();
         metrics.count_lock_events(self.engine.lock_events.get());
         RunResult {
-            outcome,
+            outcome: outcome.doubted(&doubts),
             virtual_ns: end,
             cpus,
             timeline: Timeline { has_queues: true, ..timeline },

@@ -47,6 +47,16 @@ pub enum TraceError {
         /// What would be right.
         expected: &'static str,
     },
+    /// A binary trace of Xen that what it is asked for cannot be found in.
+    #[error("{}: found {found}; {right}", path.display())]
+    Unfit {
+        /// The file.
+        path: PathBuf,
+        /// What there is.
+        found: String,
+        /// What would be right.
+        right: String,
+    },
     /// Not a binary trace of Xen: it does not begin with a window of a pCPU.
     #[error("{}: found {found}; expected a binary trace of xentrace (a word 0x2001f003, a pCPU, a size)", path.display())]
     NotXentrace {

@@ -18,6 +18,7 @@ import click
 from contend import _core
 from contend._core import ContendError
 from contend.working import EXIT_OK
+from contend.xen import report
 
 COMMANDS = {"credit": "sched-credit", "credit2": "sched-credit2"}
 
@@ -193,15 +194,20 @@ sched_credit2 = _sched("credit2")
 @click.argument("domains", nargs=-1)
 @click.option("--at", "at_s", metavar="SECONDS", callback=_seconds, help="Affinities as they are at this virtual time.")
 def vcpu_list(*, scenario: str, domains: tuple[str, ...], at_s: float | None) -> int:
-    """List vCPUs with their affinities as `xl vcpu-list` does; of a result's directory with the time they ran."""
-    host = listing(scenario, at_s or 0.0)
-    chosen = [_domain(host, d) for d in domains] or host["domains"]
+    """List vCPUs with their affinities as `xl vcpu-list` does; of a result's directory as at its end, with the time
+    they ran."""
     ran: dict[tuple[int, int], int] = {}
     if Path(scenario).is_dir():
         from contend.result import load
 
+        result = load(scenario)
         columns = ("domain", "vcpu", "run_ns")
-        ran = {(d, v): ns for d, v, ns in load(scenario)["xen_vcpus"].select(columns).iter_rows()}
+        if report.is_xen(result.summary):
+            ran = {(d, v): ns for d, v, ns in result["xen_vcpus"].select(columns).iter_rows()}
+        # Times are those of the end, and so is the rest.
+        at_s = result.summary["virtual_ns"] / 1e9 if at_s is None else at_s
+    host = listing(scenario, at_s or 0.0)
+    chosen = [_domain(host, d) for d in domains] or host["domains"]
     click.echo(f"{'Name':<32} {'ID':>5} {'VCPU':>5} {'CPU':>5} State   Time(s) Affinity (Hard / Soft)")
     for d in chosen:
         for v in d["vcpus"]:

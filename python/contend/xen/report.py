@@ -5,6 +5,7 @@ Pure: a summary in, objects and sentences out. A result of another host has noth
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from contend.quantity import LESS, MORE, NEITHER, Quantity
@@ -35,6 +36,26 @@ MECHANISMS = {
     "vm_exit": "leaving and entering guest mode, and serving exits (switches xen.ple_gap, xen.ple_window)",
 }
 """What accounts of the ledger are on a Xen host, where they are not what they are elsewhere."""
+
+_CREDIT = ("xen.c1_", "xen.tslice_ms", "xen.vcpu_migration_delay_us")
+_CREDIT2 = ("xen.c2_", "xen.credit2_")
+_OTHERS = {"credit": _CREDIT2, "credit2": _CREDIT, "round-robin": (*_CREDIT, *_CREDIT2, "xen.ratelimit_us")}
+_SWITCHES = re.compile(r" \((switches|features) ([^)]*)\)")
+
+
+def mechanism(account: str, scheduler: str) -> str | None:
+    """What an account is on a host under this scheduler, with the switches that mean something there."""
+    text = MECHANISMS.get(account)
+    if text is None:
+        return None
+    others = _OTHERS.get(scheduler, ())
+
+    def those_of_this(found: re.Match[str]) -> str:
+        kept = [name for name in found[2].split(", ") if not name.startswith(others)]
+        return f" ({found[1]} {', '.join(kept)})" if kept else ""
+
+    return _SWITCHES.sub(those_of_this, text)
+
 
 COUNTERS_SHOWN = 48
 
@@ -101,6 +122,7 @@ def explain(summary: dict[str, Any]) -> dict[str, Any] | None:
         "patches": x["patches"],
         "pools": x["pools"],
         "timeline": x["timeline"],
+        "not_reached": x.get("not_reached", []),
         "domains": x["domains"],
         "outside_soft_affinity": outside(x),
         "waits": {

@@ -25,6 +25,7 @@ pub struct Xen {
     pub pools: Vec<Pool>,
     pub domains: Vec<Domain>,
     pub timeline: Vec<Timed>,
+    pub not_reached: Vec<Timed>,
     pub perf: Ordered<u64>,
     pub trylocks: u64,
     pub trylocks_failed: u64,
@@ -124,6 +125,8 @@ pub(super) fn summary(plan: &Plan, r: &RunResult) -> Option<Xen> {
         });
     }
     domains.sort_by_key(|d| d.id);
+    let mut timeline: Vec<Timed> = xen.timeline().map(|(at, xl)| Timed { s: seconds(at), xl: xl.into() }).collect();
+    let not_reached = timeline.split_off(xen.carried_out(report.changes));
     let patches = xen.features.patches();
     let [tried, failed] = report.trylocks;
     Some(Xen {
@@ -140,7 +143,8 @@ pub(super) fn summary(plan: &Plan, r: &RunResult) -> Option<Xen> {
             })
             .collect(),
         domains,
-        timeline: xen.timeline().map(|(at, xl)| Timed { s: seconds(at), xl: xl.into() }).collect(),
+        timeline,
+        not_reached,
         perf: Ordered(std::iter::zip(Perf::ALL, report.perf).map(|(p, n)| (p.name().into(), n)).collect()),
         trylocks: tried,
         trylocks_failed: failed,

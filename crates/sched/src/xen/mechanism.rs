@@ -81,6 +81,8 @@ pub(super) struct Pcpu<P: SchedPlatform> {
     pub softirq: P::Word,
     /// What it runs; written under its schedule lock.
     pub curr: Cell<Option<UnitId>>,
+    /// Since when its idle vCPU has run, or been runnable; known while traces are written.
+    pub idle_since: Cell<Time>,
     pub pool: usize,
     pub rq: RqId,
     /// Timers of the policy, unsorted: there are few.
@@ -190,6 +192,7 @@ impl<P: SchedPlatform, L: XenPolicy> Xen<P, L> {
         let pcpus = (0..n).map(|c| Pcpu {
             softirq: p.word(p.line(), 0),
             curr: Cell::new(None),
+            idle_since: Cell::new(0),
             pool: pool_of[c],
             rq: rq_of[c],
             timers: RefCell::default(),
@@ -481,6 +484,7 @@ impl<P: SchedPlatform, L: XenPolicy> Xen<P, L> {
         if next.is_none() {
             let (vcpu, old, new) = (VcpuId::idle(cpu), RunState::Runnable, RunState::Running);
             self.trace(p, || XenEvent::Runstate { vcpu, old, new });
+            pcpu.idle_since.set(p.now());
         }
         if let Some(unit) = next {
             self.set_runstate(p, unit, RunState::Running);
@@ -548,6 +552,7 @@ impl<P: SchedPlatform, L: XenPolicy> Xen<P, L> {
         if from == to {
             return;
         }
+        book.remember();
         let spent = now - book.since;
         book.times[from as usize] += spent;
         match from {
@@ -567,10 +572,17 @@ impl<P: SchedPlatform, L: XenPolicy> Xen<P, L> {
     fn who(&self, cpu: CpuId, unit: Option<UnitId>) -> VcpuId {
         unit.map_or(VcpuId::idle(cpu), |u| self.unit(u).info)
     }
+    /// Since when a vCPU has been in its state, `None` being the idle vCPU of `cpu`; for traces.
+    fn since(&self, cpu: CpuId, unit: Option<UnitId>) -> Time {
+        unit.map_or(self.pcpus[cpu.index()].idle_since.get(), |u| self.unit(u).book.borrow().since)
+    }
     fn trace_cont(&self, p: &P, unit: Option<UnitId>, now: Time, slice: Option<Nanos>) {
-        let Some(unit) = unit.filter(|_| self.tracing) else { return };
-        let (vcpu, since) = (self.unit(unit).info, self.unit(unit).book.borrow().since);
-        let (ran_ns, slice_ns) = ((now - since) as u32, slice.map(|s| s as u32));
+        if !self.tracing {
+            return;
+        }
+        let cpu = p.cpu();
+        let (vcpu, slice_ns) = (self.who(cpu, unit), slice.map(|s| s as u32));
+        let ran_ns = (now - self.since(cpu, unit)) as u32;
         self.trace(p, || XenEvent::SwitchInfCont { vcpu, ran_ns, slice_ns });
         self.trace(p, || XenEvent::RunstateContinue { vcpu });
     }
@@ -579,7 +591,7 @@ impl<P: SchedPlatform, L: XenPolicy> Xen<P, L> {
             return;
         }
         let cpu = p.cpu();
-        let since = |unit: Option<UnitId>| unit.map_or(now, |u| self.unit(u).book.borrow().since);
+        let since = |unit: Option<UnitId>| self.since(cpu, unit);
         let (from, to) = (self.who(cpu, prev), self.who(cpu, next));
         let ran_ns = (now - since(prev)) as u32;
         self.trace(p, || XenEvent::SwitchInfPrev { vcpu: from, ran_ns });
@@ -588,6 +600,7 @@ impl<P: SchedPlatform, L: XenPolicy> Xen<P, L> {
         self.trace(p, || XenEvent::Switch { prev: from, next: to });
         if prev.is_none() {
             self.trace(p, || XenEvent::Runstate { vcpu: from, old: RunState::Running, new: RunState::Runnable });
+            self.pcpus[cpu.index()].idle_since.set(p.now());
         }
     }
 

@@ -5,6 +5,7 @@ use super::event::{RunState, VcpuId};
 use super::mask::CpuMask;
 use contend_platform::{CpuId, Nanos, Platform, Time};
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 
 /// Why a vCPU is not runnable.
 pub mod pause {
@@ -41,7 +42,22 @@ pub struct Book {
     pub last: Option<CpuId>,
     /// Time run within its soft affinity, in ns.
     pub in_soft: Nanos,
+    before: VecDeque<Before>,
 }
+
+/// The part of a [`Book`] that a change of state changes, as it was before one.
+#[derive(Clone, Copy, Debug)]
+struct Before {
+    state: RunState,
+    since: Time,
+    times: [Nanos; 4],
+    wait_max: Nanos,
+    last: Option<CpuId>,
+    in_soft: Nanos,
+}
+
+/// More changes of state than a pCPU makes within what it may owe.
+const BEFORE_KEPT: usize = 16;
 
 impl Book {
     pub(super) fn new() -> Self {
@@ -55,7 +71,29 @@ impl Book {
             wait_max: 0,
             last: None,
             in_soft: 0,
+            before: VecDeque::with_capacity(BEFORE_KEPT),
         }
+    }
+
+    /// Its state changes.
+    pub(super) fn remember(&mut self) {
+        if self.before.len() == BEFORE_KEPT {
+            self.before.pop_front();
+        }
+        let &mut Book { state, since, times, wait_max, last, in_soft, .. } = self;
+        self.before.push_back(Before { state, since, times, wait_max, last, in_soft });
+    }
+
+    /// As it was at `end`, when a run ended: pCPUs that are ahead of that change states after it. Their counts stay.
+    #[must_use]
+    pub fn at(&self, end: Time) -> Book {
+        let mut book = self.clone();
+        while book.since > end
+            && let Some(Before { state, since, times, wait_max, last, in_soft }) = book.before.pop_back()
+        {
+            book = Book { state, since, times, wait_max, last, in_soft, ..book };
+        }
+        book
     }
 
     /// The time in each state, up to `now`.

@@ -1,7 +1,7 @@
 //! The ledger: every ns of every CPU is booked to one account, in all and over time.
 
-use super::Engine;
 use super::timeline::{Interval, Timeline, differences};
+use super::{Cpu, Engine, take_back};
 use contend_platform::{Account, CpuId, Nanos, Time};
 
 impl Engine {
@@ -24,6 +24,7 @@ impl Engine {
             self.cross(cpu, account, until);
         }
         let since = c.since.replace(until);
+        self.recent.note(since, account as usize);
         let booked = &c.ledger[account as usize];
         booked.set(booked.get() + until - since);
     }
@@ -43,10 +44,25 @@ impl Engine {
         self.queue_lengths[cpu.index()].set(n, self.now.get());
     }
 
-    /// Book every CPU up to `end` and return the accounts, CPU by CPU, and the same over time. The sum of each is exactly CPUs x `end`.
+    /// Keep what the running CPU, `c`, has booked past the last event, for [`Engine::close_ledger`].
+    pub(super) fn keep_ahead(&self, c: &Cpu) {
+        let mut ahead = c.ahead.borrow_mut();
+        ahead.clear();
+        for stretch in self.recent.latest_first() {
+            ahead.push(stretch);
+            if stretch.0 <= self.now.get() {
+                break;
+            }
+        }
+    }
+
+    /// The accounts up to `end`, CPU by CPU, and the same over time. The sum of each is exactly CPUs x `end`.
     ///
-    /// A CPU that was cut off inside a stretch that ends later is booked to `end` only.
+    /// A CPU that was cut off inside a stretch that ends later is booked to `end` only, and one that has booked past the
+    /// end is taken back to there: see [`super::recent`].
     pub fn close_ledger(&self, end: Time) -> (Vec<[Nanos; Account::COUNT]>, Timeline) {
+        // It has not given way if it panicked.
+        self.keep_ahead(self.cpu(self.current.get()));
         for (i, c) in self.cpus.iter().enumerate() {
             let cpu = CpuId(i as u16);
             if c.since.get() <= end {
@@ -59,18 +75,12 @@ impl Engine {
         let mut timeline = Timeline { width: widths.max().unwrap_or(1), ..Timeline::default() };
         let mut all = Vec::with_capacity(self.cpus.len());
         for (i, c) in self.cpus.iter().enumerate() {
-            let notes = c.notes.notes(timeline.width, end);
-            let mut parts = differences(&notes, std::array::from_fn(|i| c.ledger[i].get()));
-            // Debt booked past the end (at most DEBT_MAX) by an account change: take it back from the last interval, from that
-            // account, then from the kernel's accounts before the tasks', which come first.
-            let over = c.since.replace(end) - end;
-            let last = parts.last_mut().expect("the end is one");
-            last.reverse();
-            take_back(last, Account::COUNT - 1 - c.account.get() as usize, over);
-            last.reverse();
-            let sum = |i| parts.iter().map(|p: &[Nanos; Account::COUNT]| p[i]).sum::<Nanos>();
-            let ledger: [Nanos; Account::COUNT] = std::array::from_fn(sum);
-            assert_eq!(ledger.iter().sum::<Nanos>(), end, "{:?}: the ledger does not add up", CpuId(i as u16));
+            let mut ledger: [Nanos; Account::COUNT] = std::array::from_fn(|i| c.ledger[i].get());
+            take_back(&mut ledger, c.ahead.borrow().iter().copied(), c.since.get(), end);
+            if ledger.iter().sum::<Nanos>() != end {
+                self.doubts.borrow_mut().push(format!("the ledger of CPU {i} does not sum to {end} ns: {ledger:?}"));
+            }
+            let parts = differences(&c.notes.notes(timeline.width, end), ledger);
             all.push(ledger);
             let queue = differences(&self.queue_lengths[i].notes.notes(timeline.width, end), [runnable[i]]);
             let intervals = std::iter::zip(parts, queue);
@@ -78,14 +88,4 @@ impl Engine {
         }
         (all, timeline)
     }
-}
-
-/// Remove `over` ns from `of`, from `first` as far as it goes: time that was booked past the end of a run.
-pub(crate) fn take_back(of: &mut [Nanos], first: usize, mut over: Nanos) {
-    for i in std::iter::once(first).chain(0..of.len()) {
-        let n = of[i].min(over);
-        of[i] -= n;
-        over -= n;
-    }
-    debug_assert_eq!(over, 0);
 }

@@ -14,6 +14,7 @@ mod idle_states;
 mod interrupts;
 mod ledger;
 mod memory;
+mod recent;
 mod stacks;
 mod timeline;
 mod user;
@@ -27,7 +28,7 @@ use contend_platform::ticks::Ticks;
 use contend_platform::{Account, CpuId, Ipi, NEVER, Nanos, TaskId, Time, Work};
 use costs::Costs;
 pub(crate) use interrupts::{first_tick, next_tick};
-pub(crate) use ledger::take_back;
+pub(crate) use recent::{Recent, take_back};
 pub use stacks::Stacks;
 use stacks::{NO_STACK, StackYielder};
 use std::cell::{Cell, RefCell};
@@ -69,6 +70,8 @@ struct Cpu {
     /// Time up to which this CPU's time is booked.
     since: Cell<Time>,
     ledger: [Cell<Nanos>; Account::COUNT],
+    /// Stretches booked past the event it gave way at, the latest first; see [`recent`].
+    ahead: RefCell<Vec<(Time, u8)>>,
     /// The ledger over time.
     notes: Notes<{ Account::COUNT }>,
     /// Speed now, in 1/1024.
@@ -170,6 +173,8 @@ pub struct Engine {
     queue: RefCell<Queue>,
     lines: Lines,
     cpus: Vec<Cpu>,
+    /// Of the running CPU's ledger.
+    recent: Recent,
     queue_lengths: Vec<QueueLength>,
     busy_in_core: Vec<Cell<u8>>,
     seq: Cell<u64>,
@@ -204,6 +209,8 @@ pub struct Engine {
     budget: Cell<u64>,
     /// The run has ended: nobody suspends any more.
     over: Cell<bool>,
+    /// Books that did not add up at the end: errors of this program.
+    pub(crate) doubts: RefCell<Vec<String>>,
 }
 
 /// The user-side state of a task that the engine needs.
@@ -239,6 +246,7 @@ impl Engine {
                 account: Cell::new(Account::Switch),
                 since: Cell::new(0),
                 ledger: std::array::from_fn(|_| Cell::new(0)),
+                ahead: RefCell::default(),
                 notes: Notes::new(intervals_max(n)),
                 speed: Cell::new(FULL_SPEED),
                 busy: Cell::new(1),
@@ -270,6 +278,7 @@ impl Engine {
             limit: Cell::new(NO_KEY),
             current: Cell::new(CpuId(0)),
             cpus,
+            recent: Recent::new(),
             queue_lengths: (0..n).map(|_| QueueLength::new(intervals_max(n))).collect(),
             busy_in_core: busy,
             seq: Cell::new(0),
@@ -288,6 +297,7 @@ impl Engine {
             horizon: Cell::new(0),
             budget: Cell::new(0),
             over: Cell::new(false),
+            doubts: RefCell::default(),
             dispatches: Cell::new(0),
             trace_hash: Cell::new(0),
             observed: RefCell::new(Observed::new(machine.topology.nr_distances())),

@@ -117,6 +117,7 @@ impl Engine {
             c.stack.set(NO_STACK);
             if !matches!(c.mode.get(), Mode::User | Mode::Idle) {
                 c.mode.set(Mode::Kernel);
+                self.keep_ahead(c);
                 self.queue.borrow_mut().set(cpu, key(NEVER, cpu));
             }
             cpu = match self.due() {
@@ -156,6 +157,7 @@ impl Engine {
         self.now.set(time);
         self.debt.set(0);
         self.current.set(cpu);
+        self.recent.forget();
         // Its own key stays in the queue, out of date, until it suspends.
         let cap = key(self.horizon.get().saturating_add(1).min(time + IN_PLACE_MAX), CpuId(0));
         let next = self.queue.borrow().others(cpu);
@@ -196,7 +198,11 @@ impl Engine {
     #[inline]
     pub(super) fn put_off(&self, until: u64, mode: Mode) {
         let cpu = self.current.get();
-        self.cpu(cpu).mode.set(mode);
+        let c = self.cpu(cpu);
+        c.mode.set(mode);
+        if c.since.get() > self.now.get() {
+            self.keep_ahead(c);
+        }
         self.queue.borrow_mut().set(cpu, until);
         self.events.set(self.events.get() + 1);
     }

@@ -63,6 +63,8 @@ pub(crate) struct Hosting {
     unfinished: Cell<usize>,
     /// Rings that guests share.
     channels: RefCell<BTreeMap<u32, Rc<Channel>>>,
+    /// vCPUs' books that did not add up at the end: errors of this program.
+    pub doubts: RefCell<Vec<String>>,
 }
 
 impl Hosting {
@@ -78,6 +80,7 @@ impl Hosting {
             ipis_delivered: Cell::new(0),
             unfinished: Cell::new(unfinished),
             channels: RefCell::default(),
+            doubts: RefCell::default(),
         }
     }
     /// Tell `hook` what vCPUs do from now on.
@@ -101,6 +104,9 @@ impl Hosting {
     /// A window of pause-loop exits in ns.
     pub fn window_ns(&self, cycles: u64) -> Nanos {
         if self.ple_window.is_some() { self.cycles(cycles) } else { NEVER }
+    }
+    pub fn doubt(&self, text: String) {
+        self.doubts.borrow_mut().push(text);
     }
     /// One of those that the run waits for has ended; was it the last?
     pub fn one_finished(&self) -> bool {

@@ -2,7 +2,7 @@
 
 use super::hosting::{Hosting, VirtCosts};
 use crate::counters::Counters;
-use crate::engine::take_back;
+use crate::engine::{Recent, take_back};
 use crate::kvm::Exit;
 use crate::thread::Thread;
 use crate::trace::{GuestCpu, VcpuPhase};
@@ -64,10 +64,13 @@ pub(crate) struct VcpuState {
     phase: Cell<Phase>,
     phase_since: Cell<Time>,
     times: [Cell<Nanos>; 4],
+    recent_phases: Recent,
     /// The guest's account, and its guest-mode time when it began.
     account: Cell<Account>,
     account_since: Cell<Nanos>,
     ledger: [Cell<Nanos>; Account::COUNT],
+    /// In guest-mode time.
+    recent_accounts: Recent,
     pub exits: Counters<{ Exit::COUNT }>,
     /// All exits: tells whether a loop was left.
     pub exits_sum: Cell<u64>,
@@ -89,8 +92,9 @@ pub(crate) struct VcpuState {
     pub waiting: Cell<Option<u32>>,
     /// Since when it has no CPU though it is runnable.
     pub lost_at: Cell<Option<Time>>,
-    /// When it halted.
+    /// When it halted, and for how long it has polled since.
     pub halted_since: Cell<Time>,
+    pub polled: Cell<Nanos>,
     pub preemptions: Cell<u64>,
     pub preempted_max: Cell<Nanos>,
 }
@@ -114,9 +118,11 @@ impl VcpuState {
             phase: Cell::new(Phase::Halted),
             phase_since: Cell::new(0),
             times: std::array::from_fn(|_| Cell::new(0)),
+            recent_phases: Recent::new(),
             account: Cell::new(Account::Switch),
             account_since: Cell::new(0),
             ledger: std::array::from_fn(|_| Cell::new(0)),
+            recent_accounts: Recent::new(),
             exits: Counters::default(),
             exits_sum: Cell::new(0),
             last_exit: Cell::new(Exit::ExternalInterrupt),
@@ -131,6 +137,7 @@ impl VcpuState {
             waiting: Cell::new(None),
             lost_at: Cell::new(None),
             halted_since: Cell::new(0),
+            polled: Cell::new(0),
             preemptions: Cell::new(0),
             preempted_max: Cell::new(0),
         }
@@ -169,6 +176,7 @@ impl VcpuState {
     pub fn book(&self, phase: Phase, now: Time) {
         let old = self.phase.replace(phase);
         let since = self.phase_since.replace(now);
+        self.recent_phases.note(since, old as usize);
         let t = &self.times[old as usize];
         t.set(t.get() + now - since);
         if let Some(hook) = self.hosting.hook() {
@@ -200,32 +208,27 @@ impl VcpuState {
         if old != account {
             let at = self.guest_time(now);
             let since = self.account_since.replace(at);
+            self.recent_accounts.note(since, old as usize);
             let l = &self.ledger[old as usize];
             l.set(l.get() + at - since);
         }
         old
     }
 
-    /// Book everything up to `end`: the guest's accounts, and the times of [`Phase`].
+    /// Everything up to `end`: the guest's accounts, and the times of [`Phase`]. What was booked past it is taken back.
     pub fn close(&self, end: Time) -> ([Nanos; Account::COUNT], [Nanos; 4]) {
         let mut times: [Nanos; 4] = std::array::from_fn(|i| self.times[i].get());
         let since = self.phase_since.get();
-        let now = self.phase.get() as usize;
-        if since <= end {
-            times[now] += end - since;
-        } else {
-            take_back(&mut times, now, since - end);
-        }
+        times[self.phase.get() as usize] += end.saturating_sub(since);
+        take_back(&mut times, self.recent_phases.latest_first(), since, end);
         let mut ledger: [Nanos; Account::COUNT] = std::array::from_fn(|i| self.ledger[i].get());
         let (guest, booked) = (times[Phase::Guest as usize], self.account_since.get());
-        let account = self.account.get() as usize;
-        if booked <= guest {
-            ledger[account] += guest - booked;
-        } else {
-            take_back(&mut ledger, account, booked - guest);
+        ledger[self.account.get() as usize] += guest.saturating_sub(booked);
+        take_back(&mut ledger, self.recent_accounts.latest_first(), booked, guest);
+        if times.iter().sum::<Nanos>() != end || ledger.iter().sum::<Nanos>() != guest {
+            let who = format!("guest {}, vCPU {}", self.guest, self.number);
+            self.hosting.doubt(format!("the times of {who} do not sum to {end} ns: {times:?}, {ledger:?}"));
         }
-        assert_eq!(times.iter().sum::<Nanos>(), end, "vCPU {}: its times do not add up", self.number);
-        assert_eq!(ledger.iter().sum::<Nanos>(), guest, "vCPU {}: its guest's ledger does not add up", self.number);
         (ledger, times)
     }
 

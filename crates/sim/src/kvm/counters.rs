@@ -79,9 +79,9 @@ counted! {
         HaltAttemptedPoll = "halt_attempted_poll",
         /// Of these, woken while they polled.
         HaltSuccessfulPoll = "halt_successful_poll",
-        /// ns of successful polls.
+        /// ns that successful polls polled, without interrupts and other threads meanwhile.
         HaltPollSuccessNs = "halt_poll_success_ns",
-        /// ns of polls in vain.
+        /// ns that polls in vain polled, likewise.
         HaltPollFailNs = "halt_poll_fail_ns",
         /// ns of blocked halts.
         HaltWaitNs = "halt_wait_ns",

@@ -176,6 +176,7 @@ impl<L: Policy> Exiting<'_, L> {
             return self.block(interrupts);
         }
         kvm.count(Kvm::HaltAttemptedPoll, 1);
+        vcpu.polled.set(0);
         self.poll(interrupts)
     }
 
@@ -183,6 +184,12 @@ impl<L: Policy> Exiting<'_, L> {
     fn poll(&self, interrupts: bool) -> SyscallEnd {
         let &Self { kernel, p, kvm, vcpu, .. } = self;
         let before = p.enter(Account::HaltPoll);
+        let since = p.now();
+        // What interrupts and other threads took meanwhile was not polled.
+        let stop = || {
+            p.enter(before);
+            vcpu.polled.set(vcpu.polled.get() + p.now() - since);
+        };
         let ends = vcpu.halted_since.get() + vcpu.poll_ns.get();
         let resched = &kernel.rq(p.cpu()).resched;
         let woken = loop {
@@ -195,15 +202,15 @@ impl<L: Policy> Exiting<'_, L> {
             }
             if p.interrupt_pending() {
                 self.later(VcpuWait::Poll { interrupts });
-                p.enter(before);
+                stop();
                 return SyscallEnd::Continue;
             }
             let timer = if interrupts { vcpu.timer_at() } else { NEVER };
             let look = ends.min(timer).saturating_sub(now).clamp(1, POLL_LOOK);
             p.wait_until([&vcpu.pending], Some(look), |[pending]| wakes(vcpu, pending, interrupts, now));
         };
-        p.enter(before);
-        let spent = p.now() - vcpu.halted_since.get();
+        stop();
+        let spent = vcpu.polled.get();
         if woken {
             kvm.count(Kvm::HaltSuccessfulPoll, 1);
             kvm.count(Kvm::HaltPollSuccessNs, spent);

@@ -52,10 +52,10 @@ impl<L: XenPolicy> Hypercalls<Sim, L> for XenHost {
     }
 
     fn start(&self, xen: &Xen<Sim, L>, p: &Sim) {
-        for unit in 0..self.occupants.len() {
-            self.adopt(xen, p, TaskId(unit as u32));
-            xen.start_unit(p, TaskId(unit as u32));
-        }
+        // All vCPUs exist before one runs: it may send interrupts and events to those that have not been started.
+        let units = || (0..self.occupants.len()).map(|unit| TaskId(unit as u32));
+        units().for_each(|unit| self.adopt(xen, p, unit));
+        units().for_each(|unit| xen.start_unit(p, unit));
         self.next_change(xen, p);
     }
 

@@ -100,6 +100,8 @@ pub struct XenReport {
     pub perf: [u64; Perf::COUNT],
     /// Try-locks of schedule locks, and those that failed.
     pub trylocks: [u64; 2],
+    /// Changes of the timeline that were made.
+    pub changes: usize,
 }
 
 /// A vCPU in the result, as its scheduler saw it.

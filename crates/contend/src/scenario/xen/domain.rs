@@ -2,7 +2,7 @@
 
 use contend_machine::Topology;
 use contend_sched::xen::contract::DomParams;
-use contend_sched::xen::features::Scheduler;
+use contend_sched::xen::features::{Scheduler, XenFeatures};
 use contend_sched::xen::mask::CpuMask;
 use contend_sched::xen::units::VcpuAffinity;
 use contend_sim::guest::Memory;
@@ -165,7 +165,8 @@ impl DomainKeys {
         }
         let cap = self.cap.as_ref().map_or(0, |c| c.value);
         if let Some(given) = &self.cap {
-            check_cap(given.value, vcpus, xen).map_err(|right| wrong(&given.at, given.value.to_string(), right))?;
+            check_cap(given.value, vcpus, xen.scheduler, &xen.features)
+                .map_err(|right| wrong(&given.at, given.value.to_string(), right))?;
         }
         debug_assert!(affinity.iter().all(|a| a.hard.is_subset(&of_pool)), "hard affinity is within the pool");
         Ok(GuestDomain {
@@ -243,10 +244,15 @@ pub(super) fn within(
 }
 
 /// Can a domain of `vcpus` have this cap on this host?
-pub(super) fn check_cap(cap: u64, vcpus: usize, xen: &XenPlan) -> std::result::Result<(), String> {
-    match xen.scheduler {
+pub(crate) fn check_cap(
+    cap: u64,
+    vcpus: usize,
+    scheduler: Scheduler,
+    features: &XenFeatures,
+) -> std::result::Result<(), String> {
+    match scheduler {
         _ if cap == 0 => {}
-        Scheduler::Credit2 if !xen.features.c2_today => {
+        Scheduler::Credit2 if !features.c2_today => {
             let why = "0: Credit2 has no caps before xen.c2_today (preset upstream-today)";
             return Err(why.into());
         }

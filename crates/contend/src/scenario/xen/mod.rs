@@ -361,6 +361,10 @@ fn pools(
             if !(1..=1000).contains(&given.value) {
                 return Err(wrong(&given.at, given.value.to_string(), "from 1 to 1000 ms".into()));
             }
+            if scheduler != Scheduler::Credit && given.value != features.tslice_ms {
+                let right = format!("left out: only Credit1 has a time slice, and this host's is {}", scheduler.show());
+                return Err(wrong(&given.at, given.value.to_string(), right));
+            }
             tunables.tslice = given.value * 1_000_000;
         }
         if let Some(given) = &pool.ratelimit_us {
@@ -428,6 +432,16 @@ impl XenPlan {
     /// The timeline: when, and what `xl` is told.
     pub fn timeline(&self) -> impl Iterator<Item = (Time, &str)> {
         self.timeline.iter().map(|e| (e.at, e.text.as_str()))
+    }
+
+    /// How many of its commands are carried out when so many of [`XenPlan::changes`] are made.
+    pub fn carried_out(&self, made: usize) -> usize {
+        let mut changes = 0;
+        let ends = self.timeline.iter().map(|e| {
+            changes += e.what.len();
+            changes
+        });
+        ends.take_while(|end| *end <= made).count()
     }
 
     /// Switches that differ from the preset's.

@@ -87,7 +87,8 @@ impl<'a> State<'a> {
                 let index = self.domain(domain)?;
                 let vcpus = self.domains[index].affinity.len();
                 if let Some(cap) = cap {
-                    check_cap(*cap, vcpus, self.xen).map_err(|right| format!("-c {cap}: should be {right}"))?;
+                    check_cap(*cap, vcpus, self.xen.scheduler, &self.xen.features)
+                        .map_err(|right| format!("-c {cap}: should be {right}"))?;
                 }
                 let params = &mut self.domains[index].params;
                 params.weight = weight.unwrap_or(params.weight);

@@ -78,7 +78,7 @@ const LOOK: usize = 1 << 14;
 /// The records are held in memory, 64 bytes each. `go_on` is asked now and then; `None`: it said no.
 ///
 /// # Errors
-/// Those of reading; [`TraceError::NotXentrace`] if no record is Credit2's, or the host has fewer pCPUs than the trace.
+/// Those of reading; [`TraceError::Unfit`] if no record is Credit2's, or the host has fewer pCPUs than the trace.
 pub fn audit(reader: Reader, host: &Host, go_on: &mut dyn FnMut() -> bool) -> Result<Option<Audit>, TraceError> {
     let path = reader.path().to_path_buf();
     let mut recs: Vec<Rec> = Vec::new();
@@ -100,14 +100,18 @@ pub fn audit(reader: Reader, host: &Host, go_on: &mut dyn FnMut() -> bool) -> Re
             return Ok(None);
         }
     }
-    let wrong = |found: String| TraceError::NotXentrace { path: path.clone(), found };
+    let wrong = |found: String, right: String| TraceError::Unfit { path: path.clone(), found, right };
     let rq_of = queues(&recs, last.len());
     if rq_of.iter().all(Option::is_none) {
-        return Err(wrong("no record of Credit2's scheduler".into()));
+        return Err(wrong(
+            "no record of Credit2's scheduler".into(),
+            "expected a trace of a host under Credit2".into(),
+        ));
     }
     let topology = match &host.topology {
         Some(topology) if topology.nr_cpus() < last.len() => {
-            return Err(wrong(format!("{} pCPUs, where the host given has {}", last.len(), topology.nr_cpus())));
+            let right = format!("expected no more than the machine given has, {}", topology.nr_cpus());
+            return Err(wrong(format!("{} pCPUs", last.len()), right));
         }
         Some(topology) => topology.clone(),
         None => contend_machine::Machine::synthetic(&format!("{}c", last.len())).expect("a number of cores").topology,
