@@ -146,7 +146,16 @@ cmd-10 [000] d..2. 1.000016: sched_wakeup_new: comm=cmd pid=11 prio=120 target_c
     assert_eq!(of(before.clone() + &tasks + &last), (2, 2, Outcome::Finished));
     // A kernel that says "preempted" means it.
     let said = tasks.replace("prev_state=R ==> next_comm=cmd", "prev_state=R+ ==> next_comm=cmd");
-    assert_eq!(of(before + &said), (0, 3, Outcome::Finished));
+    assert_eq!(of(before.clone() + &said), (0, 3, Outcome::Finished));
+    // A wake-up has the kernel choose anew, and it may choose a third: by the task itself, or here by another; not elsewhere.
+    let wakes = |who: &str, cpu: u32| {
+        let woken = format!("{who} d..2. 1.000108: sched_waking: comm=kworker/1:0 pid=5 prio=120 target_cpu=00{cpu}\n");
+        let (until, from) = tasks.split_at(tasks.find("cmd-11 [000] d..2. 1.000110").expect("the first yield"));
+        of(before.clone() + until + &woken + from + &last)
+    };
+    assert_eq!(wakes("cmd-11 [000]", 1), (1, 3, Outcome::Finished));
+    assert_eq!(wakes("<idle>-0 [001]", 0), (1, 3, Outcome::Finished));
+    assert_eq!(wakes("<idle>-0 [001]", 1), (2, 2, Outcome::Finished));
     // Without interrupts in the recording nobody knows.
     assert_eq!(of(tasks), (0, 3, Outcome::Finished));
 }
