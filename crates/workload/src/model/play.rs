@@ -4,7 +4,8 @@
 //! come before the wait that it ended (`pairs`), the waker goes on and owes it; it posts when the sleeper has come so far, and hears
 //! of that if it sleeps meanwhile: the reply that it would have slept for. With
 //! [`PlayOptions::jobs`], a dispatcher's waits for the ends of its jobs are not played; it takes a slot before it starts a job, a
-//! job gives its slot back when it ends, and the dispatcher waits for those jobs that the recording shows it needed.
+//! job gives its slot back when it ends, and the dispatcher waits for those jobs that the recording shows it needed. If there are
+//! fewer slots than were recorded, a job waits for nobody outside of it: these waits are sleeps, and nobody posts for them.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -63,7 +64,7 @@ struct Progress {
 
 /// Add the model's tasks to `w`.
 pub fn play(model: Exact, w: &mut Workload, options: PlayOptions) {
-    let plan = options.jobs.and_then(|_| model.jobs.as_ref().map(|jobs| JobPlan::new(&model, jobs)));
+    let plan = options.jobs.and_then(|slots| model.jobs.as_ref().map(|jobs| JobPlan::new(&model, jobs, slots)));
     // Slots change the order that wake-ups were recorded in.
     let pairs = if plan.is_some() { Pairs::default() } else { pairs::find(&model) };
     let all = if pairs.held.is_empty() { 0 } else { model.tasks.len() * options.copies as usize };
@@ -347,6 +348,13 @@ impl Player {
         }
     }
 
+    /// Is the wait at step `at` for a task that may come only when this one's job has ended?
+    fn parted(&self, at: usize) -> bool {
+        let (tape, by) = (&self.tape, at + 1);
+        let waker = (by < self.to).then(|| tape.model.steps[by].what());
+        matches!((&tape.plan, waker), (Some(plan), Some(What::By(waker))) if plan.parts(waker, self.number))
+    }
+
     fn step(&mut self) -> Option<Op> {
         let (at, what) = (self.at, self.tape.model.steps[self.at].what());
         self.at += 1;
@@ -359,6 +367,7 @@ impl Player {
                 self.begins(at);
                 return None;
             }
+            What::Sleep(ns, Why::Task) if self.parted(at) => Op::Sleep(ns as Nanos),
             What::Sleep(_, Why::Task) => {
                 let plan = self.tape.plan.as_ref();
                 match plan.and_then(|p| p.end_wait(at)) {
@@ -383,6 +392,7 @@ impl Player {
             },
             What::Sleep(ns, _) => Op::Sleep(ns as Nanos),
             What::Post(..) if self.tape.plan.as_ref().is_some_and(|p| p.end_post(at)) => return None,
+            What::Post(who, _) if self.tape.plan.as_ref().is_some_and(|p| p.parts(self.number, who)) => return None,
             What::Post(who, _) => return self.post(at, who).map(|op| self.recorded(at, op)),
             What::Spawn(child) => {
                 if self.spawn_job(child).is_some() {
