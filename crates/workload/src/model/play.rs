@@ -130,6 +130,7 @@ impl Copy {
             ended: 0,
             owes: Vec::new(),
             sent: Vec::new(),
+            asked: Vec::new(),
             request: None,
             notices: 0,
             spare: 0,
@@ -174,8 +175,9 @@ struct Player {
     ended: u32,
     /// Posts that it owes: to whom, and for which wait.
     owes: Vec<(u32, usize)>,
-    /// Requests that it has sent, by server.
+    /// Requests that it has sent, by server; and that it had sent so far in the recording.
     sent: Vec<usize>,
+    asked: Vec<usize>,
     /// The step of the request that it cannot send before a server has replied.
     request: Option<usize>,
     /// Notices that it has seen.
@@ -287,9 +289,9 @@ impl Player {
     fn post(&mut self, at: usize, sleeper: u32) -> Option<Op> {
         match self.tape.pairs.held.get(&at) {
             Some(&Held { server: Some(server), .. }) => {
-                let op = self.send(server);
-                self.request = op.is_none().then_some(at);
-                op
+                let sent = self.send(server);
+                self.request = sent.is_none().then_some(at);
+                sent.flatten()
             }
             Some(&Held { sleeper, wait, .. }) if !self.has_begun(sleeper, wait) => {
                 self.listen(sleeper, wait);
@@ -328,22 +330,52 @@ impl Player {
         }
     }
 
-    /// The next request to `server` if that has replied, else to another that has; `None`: none has, and they will tell.
-    fn send(&mut self, server: usize) -> Option<Op> {
+    /// The next request to `server` if that has replied, else to another of its kind that has. `None`: none has, and they will tell.
+    /// `Some(None)`: it was sent before, to make good.
+    fn send(&mut self, server: usize) -> Option<Option<Op>> {
         let tape = Arc::clone(&self.tape);
         let servers = &tape.pairs.servers[&self.number];
         self.sent.resize(servers.len(), 0);
+        self.asked.resize(servers.len(), 0);
+        let kind: Vec<usize> = (0..servers.len()).filter(|&s| servers[s].kind == servers[server].kind).collect();
+        let of_kind = |requests: &[usize]| kind.iter().map(|&s| requests[s]).sum::<usize>();
+        if of_kind(&self.sent) > of_kind(&self.asked) {
+            self.asked[server] += 1;
+            return Some(None);
+        }
         let open = |s: usize| servers[s].waits.get(self.sent[s]).map(|&wait| (servers[s].task, wait));
         let ready = |s: &usize| open(*s).is_some_and(|(task, wait)| self.has_begun(task, wait));
-        let chosen = Some(server).filter(ready).or_else(|| (0..servers.len()).find(ready));
+        let chosen = Some(server).filter(ready).or_else(|| kind.iter().copied().find(ready));
         match chosen {
             Some(s) => {
                 self.sent[s] += 1;
-                Some(Op::SemPost(self.copy.wake(servers[s].task), 1))
+                self.asked[server] += 1;
+                Some(Some(Op::SemPost(self.copy.wake(servers[s].task), 1)))
             }
             None => {
-                (0..servers.len()).filter_map(open).for_each(|(task, wait)| self.listen(task, wait));
+                kind.iter().filter_map(|&s| open(s)).for_each(|(task, wait)| self.listen(task, wait));
+                self.make_good(Some(servers[server].kind));
                 None
+            }
+        }
+    }
+
+    /// It stops: servers that others stood in for get what they lack, but those of the `kind` that it stops for.
+    fn make_good(&mut self, kind: Option<usize>) {
+        let tape = Arc::clone(&self.tape);
+        let Some(servers) = tape.pairs.servers.get(&self.number) else { return };
+        for s in (0..self.sent.len()).filter(|&s| Some(servers[s].kind) != kind) {
+            while self.sent[s] < self.asked[s]
+                && let Some(&wait) = servers[s].waits.get(self.sent[s])
+            {
+                self.sent[s] += 1;
+                let server = servers[s].task;
+                if self.has_begun(server, wait) {
+                    self.due.push(Op::SemPost(self.copy.wake(server), 1));
+                } else {
+                    self.listen(server, wait);
+                    self.owes.push((server, wait));
+                }
             }
         }
     }
@@ -374,6 +406,7 @@ impl Player {
                     None => {
                         let wait = self.wait(true);
                         self.due.push(wait);
+                        self.make_good(None);
                         self.begins(at);
                         return None;
                     }
@@ -427,6 +460,9 @@ impl Program for Player {
                 && let Some(op) = self.post(at, sleeper)
             {
                 return self.recorded(at, op);
+            }
+            if !self.due.is_empty() {
+                continue;
             }
             if self.request.is_some() || (self.at == self.to && !self.owes.is_empty()) {
                 return self.wait(false);
