@@ -8,7 +8,9 @@ from pathlib import Path
 import contend as package
 import polars as pl
 import pytest
+from click.testing import CliRunner
 from conftest import ROOT, Contend
+from contend.modelling import validate as validating
 
 MAKE = ROOT / "recordings" / "make-a.rec"
 PGBENCH = ROOT / "recordings" / "pgbench-a.rec"
@@ -132,6 +134,23 @@ def test_validation_compares_both_sides() -> None:
     for key in ("switches_per_s", "wakeup_p50_us", "wakeup_p99_us", "run_p50_us", "busy"):
         c = said["compared"][key]
         assert 1 / 3 < c["simulated"] / c["recorded"] < 3, (key, c)
+
+
+def test_validation_says_who_waits_for_whom(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = {**package.validate(HACKBENCH, machine="2c"), "outcome": "deadlock", "outcome_detail": "a waits for b"}
+    monkeypatch.setattr(validating, "validate", lambda *_, **__: said)
+    for args in ([str(HACKBENCH)], [str(HACKBENCH), "--json"], [str(HACKBENCH), str(HACKBENCH)]):
+        done = CliRunner().invoke(validating.command, args, standalone_mode=False)
+        assert done.return_value == 3
+        assert f"error: {HACKBENCH}: deadlock: a waits for b" in done.stderr
+
+
+@pytest.mark.parametrize("recording", ["make-a.rec", "make-b.rec"])
+def test_fewer_jobs_than_recorded(recording: str) -> None:
+    path = ROOT / "recordings" / recording
+    result = package.run(path, set={"workload.jobs": 1})
+    assert result.outcome == "finished", result.summary["outcome_detail"]
+    assert result.summary["virtual_s"] > package.run(path).summary["virtual_s"]
 
 
 def test_locks_of_the_recorded_kernel(contend: Contend, tmp_path: Path) -> None:

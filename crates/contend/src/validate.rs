@@ -30,6 +30,8 @@ pub struct Validation {
     pub policy: String,
     /// How the replay ended.
     pub outcome: &'static str,
+    /// More words, such as who waits for whom.
+    pub outcome_detail: String,
     /// What was read, and what is replayed.
     pub report: String,
     /// Kernel locks that the compared tasks waited for in the recording.
@@ -198,6 +200,7 @@ pub fn validate(plan: &Plan, progress: &mut dyn FnMut(Status) -> bool) -> Result
         machine: plan.machine_base.name.clone(),
         policy: plan.preset.name.into(),
         outcome: if result.outcome == Outcome::Interrupted { "interrupted" } else { result.outcome.name() },
+        outcome_detail: result.outcome.detail(),
         report: if rescaled.factor() == 1.0 { report.to_string() } else { format!("{report}\n  {rescaled}") },
         recorded_locks: recorded_locks(&report),
         hidden_arrivals: if hides { recorded.after_idle.1 } else { 0 },

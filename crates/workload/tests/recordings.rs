@@ -10,9 +10,9 @@ use contend_platform::Work;
 use contend_sched::features::Preset;
 use contend_sim::guest::Guests;
 use contend_sim::host::{Limits, Outcome, Setup, simulate};
-use contend_sim::program::Workload;
-use contend_workload::model::step::What;
-use contend_workload::model::{Model, ModelSpec, Start, fitted};
+use contend_sim::program::{Sched, Workload};
+use contend_workload::model::step::{Step, What, Why};
+use contend_workload::model::{Exact, Model, ModelSpec, Start, Task, fitted};
 use contend_workload::recording::stats::Kept;
 use contend_workload::recording::{RecordingError, RecordingReport, RecordingSpec};
 use contend_workload::spec::Target;
@@ -146,7 +146,16 @@ cmd-10 [000] d..2. 1.000016: sched_wakeup_new: comm=cmd pid=11 prio=120 target_c
     assert_eq!(of(before.clone() + &tasks + &last), (2, 2, Outcome::Finished));
     // A kernel that says "preempted" means it.
     let said = tasks.replace("prev_state=R ==> next_comm=cmd", "prev_state=R+ ==> next_comm=cmd");
-    assert_eq!(of(before + &said), (0, 3, Outcome::Finished));
+    assert_eq!(of(before.clone() + &said), (0, 3, Outcome::Finished));
+    // A wake-up has the kernel choose anew, and it may choose a third: by the task itself, or here by another; not elsewhere.
+    let wakes = |who: &str, cpu: u32| {
+        let woken = format!("{who} d..2. 1.000108: sched_waking: comm=kworker/1:0 pid=5 prio=120 target_cpu=00{cpu}\n");
+        let (until, from) = tasks.split_at(tasks.find("cmd-11 [000] d..2. 1.000110").expect("the first yield"));
+        of(before.clone() + until + &woken + from + &last)
+    };
+    assert_eq!(wakes("cmd-11 [000]", 1), (1, 3, Outcome::Finished));
+    assert_eq!(wakes("<idle>-0 [001]", 0), (1, 3, Outcome::Finished));
+    assert_eq!(wakes("<idle>-0 [001]", 1), (2, 2, Outcome::Finished));
     // Without interrupts in the recording nobody knows.
     assert_eq!(of(tasks), (0, 3, Outcome::Finished));
 }
@@ -636,6 +645,84 @@ fn jobs_are_found_and_widened() {
     assert!((6000.0..7400.0).contains(&time(1, "8c")), "{}", time(1, "8c"));
     let (e, asked) = (build(SMALL, &RecordingSpec { jobs: 4, ..small() }), "make -j and xargs -P");
     assert!(e.err().expect("no jobs").to_string().contains(asked));
+}
+
+/// Compilers of two jobs wake each other, and the dispatcher one of them after it has started the next: with one slot each
+/// of these wake-ups would come too late.
+#[test]
+fn jobs_that_wait_for_each_other_run_one_after_another() {
+    let idle = |pid: u32, us: u32, leaves: bool| {
+        let cpu = pid % 2 + 1;
+        let task = format!("comm=cc PREV_pid={pid} PREV_prio=120");
+        let (prev, next) = (task.replace("PREV", "prev").replace("comm", "prev_comm"), task.replace("PREV", "next"));
+        let next = next.replace("comm=cc", "next_comm=cc");
+        let switch = match leaves {
+            true => format!("{prev} prev_state=S ==> next_comm=swapper/{cpu} next_pid=0 next_prio=120"),
+            false => format!("prev_comm=swapper/{cpu} prev_pid=0 prev_prio=120 prev_state=R ==> {next}"),
+        };
+        let who = if leaves { format!("cc-{pid}") } else { "<idle>-0".into() };
+        format!("{who} [00{cpu}] d..2. 1.{us:06}: sched_switch: {switch}")
+    };
+    let wakes = |who: &str, us: u32, pid: u32| {
+        format!("{who} d..2. 1.{us:06}: sched_waking: comm=cc pid={pid} prio=120 target_cpu=00{}", pid % 2 + 1)
+    };
+    let jobs =
+        [(11, 100, 1100), (12, 110, 1300), (13, 1103, 2100), (14, 1303, 2300), (15, 2103, 3100), (16, 2303, 3300)];
+    let mut lines: Vec<String> = make(&jobs).lines().map(Into::into).collect();
+    lines.extend([idle(11, 500, true), wakes("cc-12 [001]", 510, 11), idle(11, 512, false)]);
+    lines.extend([idle(12, 600, true), wakes("cc-11 [002]", 610, 12), idle(12, 612, false)]);
+    lines.extend([idle(12, 1000, true), wakes("make-10 [000]", 1103, 12), idle(12, 1110, false)]);
+    lines.sort_by_key(|l| l.split(": ").next().and_then(|l| l.rsplit(' ').next().map(String::from)));
+    let text = lines.join("\n");
+    let (_, r) = build(&text, &small()).expect("a recording");
+    assert_eq!(r.posts, 6 + 3, "of ends, and these");
+    for (jobs, us) in [(0, 3300.0..4200.0), (1, 6000.0..7400.0), (2, 3000.0..4200.0), (6, 1000.0..2000.0)] {
+        let (w, _) = build(&text, &RecordingSpec { jobs, ..small() }).expect("a recording");
+        let r = simulated("8c", w);
+        assert_eq!(r.outcome, Outcome::Finished, "{jobs} slots");
+        assert!(us.contains(&(r.virtual_ns as f64 / 1e3)), "{jobs} slots: {}", r.virtual_ns);
+    }
+}
+
+/// A client's request goes to the server that is ready. It then waits for what only the other one's work brings about: that gets its
+/// request all the same.
+#[test]
+fn a_server_that_another_stands_in_for_gets_its_request() {
+    let by = |task| [What::Sleep(1_000, Why::Task), What::By(task)];
+    let mut tasks: [(&str, Vec<What>); 4] =
+        [("client", vec![]), ("server", vec![]), ("server", vec![]), ("log", vec![])];
+    for _ in 0..12 {
+        for server in [1, 2] {
+            tasks[0].1.push(What::Post(server, false));
+            tasks[0].1.extend(by(server));
+            tasks[server as usize].1.extend(by(0));
+            tasks[server as usize].1.extend([What::Run(1_000), What::Post(0, false)]);
+        }
+    }
+    tasks[0].1.push(What::Post(1, false));
+    tasks[0].1.extend(by(3));
+    tasks[0].1.push(What::Post(2, false));
+    tasks[1].1.push(What::Run(10_000_000));
+    tasks[1].1.extend(by(0));
+    tasks[1].1.push(What::Post(3, false));
+    tasks[2].1.extend(by(0));
+    tasks[3].1.extend(by(1));
+    tasks[3].1.push(What::Post(0, false));
+    let mut model = Exact::default();
+    model.source.cpus = 4;
+    for (pid, (name, steps)) in (1u32..).zip(tasks) {
+        let from = model.steps.len();
+        model.steps.extend(steps.into_iter().map(Step::new));
+        let (sched, to) = (Sched::default(), model.steps.len());
+        let name = name.into();
+        model.tasks.push(Task { name, pid, sched, session: None, from, to, initial: true, exited: true });
+    }
+    let mut w = Workload::default();
+    let spec = ModelSpec { file: "m".into(), ..ModelSpec::default() };
+    spec.build(&mut w, 0, &Model::Exact(model).to_bytes()).expect("a model");
+    let s = simulated("4c", w);
+    assert_eq!(s.outcome, Outcome::Finished);
+    assert_eq!(user_ns(&s), 24 * 1_000 + 10_000_000);
 }
 
 #[test]

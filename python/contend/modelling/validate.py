@@ -14,7 +14,7 @@ from contend import _core
 from contend.progress import RunProgress
 from contend.run import Progress, SetValue, text_of
 from contend.units import duration_us, seconds
-from contend.working import EXIT_OK, working
+from contend.working import working
 
 TASKS_SHOWN = 8
 
@@ -74,6 +74,8 @@ def validate(
 
     The machine and the policy are the recording's own unless others are given. All that ran is replayed, the system's
     tasks too, and the command's tasks are compared. `compared` has each measure over all of them, `tasks` by name.
+
+    `outcome` says how the replay ended, `outcome_detail` who waits for whom where it did not go to its end.
 
     Raises ScenarioInvalid if it is no recording, KeyboardInterrupt on Ctrl-C.
     """
@@ -210,8 +212,10 @@ def command(
     Of several, print how far off each replay is, and the medians.
 
     Of a trace without a machine, give the machine that it was made on with --machine; `contend probe` makes its file.
+
+    Exit codes as those of `contend run`: 3 if a replay ended in a deadlock or the like, which is said on stderr.
     """
-    from contend.cli import key_value, seed_number
+    from contend.cli import EXIT_BY_OUTCOME, key_value, seed_number
 
     with working(RunProgress(forced=progress)) as line:
         all_said = [
@@ -226,17 +230,21 @@ def command(
             for recording in recordings
         ]
     names = [os.path.normpath(recording) for recording in recordings]
+    code = max(EXIT_BY_OUTCOME[said["outcome"]] for said in all_said)
     if as_json:
         several = {
             "recordings": [{"path": name, **said} for name, said in zip(names, all_said, strict=True)],
             "medians": medians(all_said),
         }
         click.echo(json.dumps(all_said[0] if len(all_said) == 1 else several, indent=2))
-        return EXIT_OK
-    from contend import text
-
-    if len(all_said) == 1:
-        show(all_said[0], text.console())
     else:
-        show_several(names, all_said, text.console())
-    return EXIT_OK
+        from contend import text
+
+        if len(all_said) == 1:
+            show(all_said[0], text.console())
+        else:
+            show_several(names, all_said, text.console())
+    for name, said in zip(names, all_said, strict=True):
+        if EXIT_BY_OUTCOME[said["outcome"]]:
+            click.echo(f"error: {name}: {said['outcome']}: {said['outcome_detail']}", err=True)
+    return code

@@ -4,6 +4,11 @@
 //! step its spawn, a post that is held (`pairs`) the beginning of a wait. Were all tasks stuck, take the step that came first in the
 //! recording among those that they are stuck in: what it needs is a step before it, of a task that is stuck in a later
 //! one: it has been executed.
+//!
+//! Slots (`jobs`), as many as were recorded or more, change nothing: a job that holds one while another waits for it had ended before in
+//! the recording. With fewer it had not. There a job's waits for tasks outside of it are sleeps, so each job ends by itself, those
+//! within it first; every slot becomes free, and among the tasks of one job the argument is as before. Where servers stand in for each
+//! other, see `pairs`.
 
 use super::jobs::Jobs;
 use super::step::{Step, What, Why};

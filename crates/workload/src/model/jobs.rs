@@ -7,6 +7,9 @@
 //!   if for anything;
 //! * after an end when slots had been free already, waited for something that the recording does not name: for the job
 //!   that ended, or, if none was left running, for **all** before it.
+//!
+//! With fewer slots than were recorded jobs that ran side by side run one after another: what a job's tasks waited for outside
+//! of it may come only when it has ended ([`JobPlan::parts`]). They sleep as long as recorded instead.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -185,10 +188,14 @@ pub(super) struct JobPlan {
     end_waits: FxHashMap<usize, (u32, Option<u32>)>,
     /// Steps that are the last post of a job to its dispatcher.
     end_posts: FxHashSet<usize>,
+    /// Of each task the innermost job that it is part of, of those for which there are fewer slots than were recorded.
+    narrowed: Vec<Option<u32>>,
+    /// The same of the tasks that started these jobs, by the job's task.
+    outer: FxHashMap<u32, Option<u32>>,
 }
 
 impl JobPlan {
-    pub fn new(model: &Exact, jobs: &Jobs) -> Self {
+    pub fn new(model: &Exact, jobs: &Jobs, slots: u32) -> Self {
         let mut plan = JobPlan {
             dispatchers: jobs.dispatchers.len() as u32,
             jobs: 0,
@@ -196,11 +203,37 @@ impl JobPlan {
             by_dispatcher: FxHashMap::default(),
             end_waits: FxHashMap::default(),
             end_posts: FxHashSet::default(),
+            narrowed: Vec::with_capacity(model.tasks.len()),
+            outer: FxHashMap::default(),
         };
         for (d, dispatcher) in jobs.dispatchers.iter().enumerate() {
             plan.add(model, d as u32, dispatcher);
         }
+        let fewer: FxHashSet<u32> =
+            (jobs.dispatchers.iter().filter(|d| slots < d.limit)).flat_map(|d| d.jobs.iter().map(|j| j.task)).collect();
+        // Parents stand before their children.
+        for (task, parent) in (0u32..).zip(model.parents()) {
+            let around = parent.and_then(|p| plan.narrowed.get(p as usize).copied().flatten());
+            if fewer.contains(&task) {
+                plan.outer.insert(task, around);
+            }
+            plan.narrowed.push(if fewer.contains(&task) { Some(task) } else { around });
+        }
         plan
+    }
+
+    /// Whether `sleeper` is part of a job that may run without `waker`, which is not: with fewer slots than were recorded
+    /// the waker's job may come only when this one has ended, or the waker may wait for its slot.
+    pub fn parts(&self, waker: u32, sleeper: u32) -> bool {
+        let job = self.narrowed[sleeper as usize];
+        let mut at = self.narrowed[waker as usize];
+        while at != job {
+            match at {
+                Some(inner) => at = self.outer[&inner],
+                None => return true,
+            }
+        }
+        false
     }
 
     fn add(&mut self, model: &Exact, d: u32, dispatcher: &Dispatcher) {

@@ -6,17 +6,22 @@
 //! other:
 //!
 //! * **one way** (a pipe's writer and its reader): nothing is held. The writer goes ahead as it likes;
-//! * **each other**, the rarer direction at least a tenth as often: a post is **owed** until the sleeper has begun the wait that it
-//!   ended. The waker goes on meanwhile;
+//! * **each other**, at least ten times and three times back, the rarer direction at least a tenth as often: a post is **owed** until
+//!   the sleeper has begun the wait that it ended. The waker goes on meanwhile;
 //! * **request and reply**: so, and most (60 %) of the sleeper's waits are for this waker. Every request is a wake-up then, since
 //!   the server sleeps for it; of the replies only those that found the client asleep are. So a server that begins to wait has
 //!   replied. Where the recording has a request, the client sends its next one to a server that has replied: the recorded one if it
-//!   has, else any other; it sleeps while none has. Its recorded waits for servers, and their posts, say nothing more
-//!   and are **dropped**.
+//!   has, else any other of its **kind** (name without the number at its end, and parent); it sleeps while none has. Its recorded
+//!   waits for servers, and their posts, say nothing more and are **dropped**.
 //!
-//! The order of requests may change, their number does not; a client never waits while a server that it has still to talk to
-//! is ready. So the proof that a replay cannot deadlock (`exact`) holds: among a client's open requests take the one that came first in
-//! the recording.
+//! The order of requests may change, their number does not. A client that stops for anything but a server of a kind, a
+//! recorded wait, first **makes good**: no server may then have had fewer requests than it had at that point of the recording. What one
+//! lacks it gets, owed if it is not ready, and the client leaves out as many of its later ones to that kind. Without that a server might
+//! lack the request that another stood in for, and the client wait for what only that server's work brings about.
+//!
+//! So the proof that a replay cannot deadlock (`exact`) holds: a post that stands before a client's stop has been made or is owed, whoever
+//! stood in; and of a client that no server of a kind is ready for, one of these has had no more requests than in the recording,
+//! so that it is stuck before a wait that stands before the client's request.
 //!
 //! The k-th wait of a task for another is ended by the other's k-th post to it: wake-ups that ended no sleep are not in the
 //! model.
@@ -30,6 +35,9 @@ use super::step::What;
 const MUTUAL_MIN: f64 = 0.1;
 /// A server's waits are for its client at least in this part.
 const SERVES_MIN: f64 = 0.6;
+/// A handshake at the start and one at the exit are no exchange: so many wake-ups in the one direction, and in the rarer one.
+const OFTEN_MIN: usize = 10;
+const BACK_MIN: usize = 3;
 
 /// A post that must not come before the wait that it ended.
 #[derive(Clone, Copy, Debug)]
@@ -45,6 +53,8 @@ pub(super) struct Held {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Server {
     pub task: u32,
+    /// The first of the client's servers that it can stand in for, and they for it.
+    pub kind: usize,
     /// Its waits for the client's requests, in order.
     pub waits: Vec<usize>,
 }
@@ -77,16 +87,22 @@ pub(super) fn find(model: &Exact) -> Pairs {
         }
     }
     let count = |waker, sleeper| waits.get(&(waker, sleeper)).map_or(0, Vec::len);
+    let parents = model.parents();
+    let kind = |i: u32| {
+        let name = model.tasks[i as usize].name.trim_end_matches(|c: char| c.is_ascii_digit());
+        (name, parents[i as usize])
+    };
     let mut pairs = Pairs::default();
     // In an order that does not depend on hashes: servers are numbered.
     let mut sorted: Vec<_> = waits.iter().collect();
     sorted.sort_unstable_by_key(|(pair, _)| **pair);
     for (&(waker, sleeper), waits_for) in sorted {
         let (n, back) = (count(waker, sleeper), count(sleeper, waker));
-        if (n.min(back) as f64) < MUTUAL_MIN * n.max(back) as f64 {
+        let (rare, often) = (n.min(back), n.max(back));
+        if often < OFTEN_MIN || rare < BACK_MIN || (rare as f64) < MUTUAL_MIN * often as f64 {
             continue;
         }
-        let serves = |n: usize, server: u32| n as f64 >= SERVES_MIN * all[server as usize] as f64;
+        let serves = |n: usize, server: u32| n >= OFTEN_MIN && n as f64 >= SERVES_MIN * all[server as usize] as f64;
         // If both could be servers, the one that is woken more often is; between equals the one that was there first.
         let (this, other) = (serves(n, sleeper), serves(back, waker));
         let ahead = n > back || (n == back && sleeper < waker);
@@ -98,7 +114,9 @@ pub(super) fn find(model: &Exact) -> Pairs {
         } else {
             let server = request.then(|| {
                 let servers = pairs.servers.entry(waker).or_default();
-                servers.push(Server { task: sleeper, waits: waits_for.clone() });
+                let kind = servers.iter().position(|s| kind(s.task) == kind(sleeper)).unwrap_or(servers.len());
+                let waits = waits_for[..own.len().min(waits_for.len())].to_vec();
+                servers.push(Server { task: sleeper, kind, waits });
                 servers.len() - 1
             });
             let held = std::iter::zip(own, waits_for).map(|(&at, &wait)| (at, Held { sleeper, wait, server }));
@@ -106,4 +124,46 @@ pub(super) fn find(model: &Exact) -> Pairs {
         }
     }
     pairs
+}
+
+#[cfg(test)]
+mod tests {
+    use contend_sim::program::Sched;
+
+    use super::*;
+    use crate::model::Task;
+    use crate::model::step::{Step, Why};
+
+    /// A client that asks each of these in turn, so often.
+    fn found(servers: &[&str], rounds: usize) -> Option<Vec<usize>> {
+        let by = |task| [What::Sleep(1_000, Why::Task), What::By(task)];
+        let mut steps = vec![Vec::new(); servers.len() + 1];
+        for server in (0..rounds).flat_map(|_| 1..=servers.len() as u32) {
+            steps[0].push(What::Post(server, false));
+            steps[0].extend(by(server));
+            steps[server as usize].extend(by(0));
+            steps[server as usize].push(What::Post(0, false));
+        }
+        let mut model = Exact::default();
+        for (i, (name, steps)) in std::iter::once(&"client").chain(servers).zip(steps).enumerate() {
+            let from = model.steps.len();
+            model.steps.extend(steps.into_iter().map(Step::new));
+            let (pid, to) = (i as u32 + 1, model.steps.len());
+            let (name, sched) = ((*name).into(), Sched::default());
+            model.tasks.push(Task { name, pid, sched, session: None, from, to, initial: true, exited: true });
+        }
+        find(&model).servers.get(&0).map(|s| s.iter().map(|s| s.kind).collect())
+    }
+
+    #[test]
+    fn few_exchanges_are_no_service() {
+        assert_eq!(found(&["postgres", "postgres"], 2), None);
+        assert_eq!(found(&["postgres", "postgres"], OFTEN_MIN - 1), None);
+        assert_eq!(found(&["postgres", "postgres"], OFTEN_MIN), Some(vec![0, 0]));
+    }
+
+    #[test]
+    fn servers_stand_in_for_their_kind() {
+        assert_eq!(found(&["worker-1", "logger", "worker-12", "logger"], 20), Some(vec![0, 1, 0, 1]));
+    }
 }

@@ -4,7 +4,8 @@
 //! come before the wait that it ended (`pairs`), the waker goes on and owes it; it posts when the sleeper has come so far, and hears
 //! of that if it sleeps meanwhile: the reply that it would have slept for. With
 //! [`PlayOptions::jobs`], a dispatcher's waits for the ends of its jobs are not played; it takes a slot before it starts a job, a
-//! job gives its slot back when it ends, and the dispatcher waits for those jobs that the recording shows it needed.
+//! job gives its slot back when it ends, and the dispatcher waits for those jobs that the recording shows it needed. If there are
+//! fewer slots than were recorded, a job waits for nobody outside of it: these waits are sleeps, and nobody posts for them.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -63,7 +64,7 @@ struct Progress {
 
 /// Add the model's tasks to `w`.
 pub fn play(model: Exact, w: &mut Workload, options: PlayOptions) {
-    let plan = options.jobs.and_then(|_| model.jobs.as_ref().map(|jobs| JobPlan::new(&model, jobs)));
+    let plan = options.jobs.and_then(|slots| model.jobs.as_ref().map(|jobs| JobPlan::new(&model, jobs, slots)));
     // Slots change the order that wake-ups were recorded in.
     let pairs = if plan.is_some() { Pairs::default() } else { pairs::find(&model) };
     let all = if pairs.held.is_empty() { 0 } else { model.tasks.len() * options.copies as usize };
@@ -129,6 +130,7 @@ impl Copy {
             ended: 0,
             owes: Vec::new(),
             sent: Vec::new(),
+            asked: Vec::new(),
             request: None,
             notices: 0,
             spare: 0,
@@ -173,8 +175,9 @@ struct Player {
     ended: u32,
     /// Posts that it owes: to whom, and for which wait.
     owes: Vec<(u32, usize)>,
-    /// Requests that it has sent, by server.
+    /// Requests that it has sent, by server; and that it had sent so far in the recording.
     sent: Vec<usize>,
+    asked: Vec<usize>,
     /// The step of the request that it cannot send before a server has replied.
     request: Option<usize>,
     /// Notices that it has seen.
@@ -286,9 +289,9 @@ impl Player {
     fn post(&mut self, at: usize, sleeper: u32) -> Option<Op> {
         match self.tape.pairs.held.get(&at) {
             Some(&Held { server: Some(server), .. }) => {
-                let op = self.send(server);
-                self.request = op.is_none().then_some(at);
-                op
+                let sent = self.send(server);
+                self.request = sent.is_none().then_some(at);
+                sent.flatten()
             }
             Some(&Held { sleeper, wait, .. }) if !self.has_begun(sleeper, wait) => {
                 self.listen(sleeper, wait);
@@ -327,24 +330,61 @@ impl Player {
         }
     }
 
-    /// The next request to `server` if that has replied, else to another that has; `None`: none has, and they will tell.
-    fn send(&mut self, server: usize) -> Option<Op> {
+    /// The next request to `server` if that has replied, else to another of its kind that has. `None`: none has, and they will tell.
+    /// `Some(None)`: it was sent before, to make good.
+    fn send(&mut self, server: usize) -> Option<Option<Op>> {
         let tape = Arc::clone(&self.tape);
         let servers = &tape.pairs.servers[&self.number];
         self.sent.resize(servers.len(), 0);
+        self.asked.resize(servers.len(), 0);
+        let kind: Vec<usize> = (0..servers.len()).filter(|&s| servers[s].kind == servers[server].kind).collect();
+        let of_kind = |requests: &[usize]| kind.iter().map(|&s| requests[s]).sum::<usize>();
+        if of_kind(&self.sent) > of_kind(&self.asked) {
+            self.asked[server] += 1;
+            return Some(None);
+        }
         let open = |s: usize| servers[s].waits.get(self.sent[s]).map(|&wait| (servers[s].task, wait));
         let ready = |s: &usize| open(*s).is_some_and(|(task, wait)| self.has_begun(task, wait));
-        let chosen = Some(server).filter(ready).or_else(|| (0..servers.len()).find(ready));
+        let chosen = Some(server).filter(ready).or_else(|| kind.iter().copied().find(ready));
         match chosen {
             Some(s) => {
                 self.sent[s] += 1;
-                Some(Op::SemPost(self.copy.wake(servers[s].task), 1))
+                self.asked[server] += 1;
+                Some(Some(Op::SemPost(self.copy.wake(servers[s].task), 1)))
             }
             None => {
-                (0..servers.len()).filter_map(open).for_each(|(task, wait)| self.listen(task, wait));
+                kind.iter().filter_map(|&s| open(s)).for_each(|(task, wait)| self.listen(task, wait));
+                self.make_good(Some(servers[server].kind));
                 None
             }
         }
+    }
+
+    /// It stops: servers that others stood in for get what they lack, but those of the `kind` that it stops for.
+    fn make_good(&mut self, kind: Option<usize>) {
+        let tape = Arc::clone(&self.tape);
+        let Some(servers) = tape.pairs.servers.get(&self.number) else { return };
+        for s in (0..self.sent.len()).filter(|&s| Some(servers[s].kind) != kind) {
+            while self.sent[s] < self.asked[s]
+                && let Some(&wait) = servers[s].waits.get(self.sent[s])
+            {
+                self.sent[s] += 1;
+                let server = servers[s].task;
+                if self.has_begun(server, wait) {
+                    self.due.push(Op::SemPost(self.copy.wake(server), 1));
+                } else {
+                    self.listen(server, wait);
+                    self.owes.push((server, wait));
+                }
+            }
+        }
+    }
+
+    /// Is the wait at step `at` for a task that may come only when this one's job has ended?
+    fn parted(&self, at: usize) -> bool {
+        let (tape, by) = (&self.tape, at + 1);
+        let waker = (by < self.to).then(|| tape.model.steps[by].what());
+        matches!((&tape.plan, waker), (Some(plan), Some(What::By(waker))) if plan.parts(waker, self.number))
     }
 
     fn step(&mut self) -> Option<Op> {
@@ -359,12 +399,14 @@ impl Player {
                 self.begins(at);
                 return None;
             }
+            What::Sleep(ns, Why::Task) if self.parted(at) => Op::Sleep(ns as Nanos),
             What::Sleep(_, Why::Task) => {
                 let plan = self.tape.plan.as_ref();
                 match plan.and_then(|p| p.end_wait(at)) {
                     None => {
                         let wait = self.wait(true);
                         self.due.push(wait);
+                        self.make_good(None);
                         self.begins(at);
                         return None;
                     }
@@ -383,6 +425,7 @@ impl Player {
             },
             What::Sleep(ns, _) => Op::Sleep(ns as Nanos),
             What::Post(..) if self.tape.plan.as_ref().is_some_and(|p| p.end_post(at)) => return None,
+            What::Post(who, _) if self.tape.plan.as_ref().is_some_and(|p| p.parts(self.number, who)) => return None,
             What::Post(who, _) => return self.post(at, who).map(|op| self.recorded(at, op)),
             What::Spawn(child) => {
                 if self.spawn_job(child).is_some() {
@@ -417,6 +460,9 @@ impl Program for Player {
                 && let Some(op) = self.post(at, sleeper)
             {
                 return self.recorded(at, op);
+            }
+            if !self.due.is_empty() {
+                continue;
             }
             if self.request.is_some() || (self.at == self.to && !self.owes.is_empty()) {
                 return self.wait(false);

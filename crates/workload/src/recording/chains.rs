@@ -140,6 +140,8 @@ pub struct Builder {
     /// The last event of each CPU.
     seen: Vec<u64>,
     interrupts: Vec<Interrupts>,
+    /// When somebody was last woken on each CPU, or on its way there.
+    woken: Vec<u64>,
     execs: Vec<Exec>,
     order: Vec<Order>,
     /// Times from a wake-up to its waker's preemption.
@@ -183,6 +185,7 @@ impl Builder {
             cpus: Vec::new(),
             seen: Vec::new(),
             interrupts: Vec::new(),
+            woken: Vec::new(),
             execs: Vec::new(),
             order: Vec::new(),
             tails: histogram(),
@@ -267,8 +270,13 @@ impl Builder {
                 }
                 self.set_cpu(e.cpu, came, e.ts);
             }
-            Kind::Waking { task, .. } => self.waking(e, task, first),
-            Kind::Wakeup { task, .. } => {
+            Kind::Waking { task, target_cpu } => {
+                self.woken_at(e.cpu, e.ts);
+                self.woken_at(*target_cpu, e.ts);
+                self.waking(e, task, first);
+            }
+            Kind::Wakeup { task, target_cpu } => {
+                self.woken_at(*target_cpu, e.ts);
                 // The second half of a wake-up; the first may be lost.
                 if let Some(i) = self.task(task, first) {
                     let t = &mut self.tasks[i as usize];
@@ -277,7 +285,8 @@ impl Builder {
                     }
                 }
             }
-            Kind::WakeupNew { task, .. } => {
+            Kind::WakeupNew { task, target_cpu } => {
+                self.woken_at(*target_cpu, e.ts);
                 self.task(task, first);
             }
             Kind::Migrate { .. } => {}
@@ -488,15 +497,28 @@ impl Builder {
         Some(i)
     }
 
-    /// A runnable task leaves: by its own wish, if nothing was there to preempt it. The next one had waited before it came, and no
-    /// interrupt was served in between or just before.
+    fn woken_at(&mut self, cpu: u32, ts: u64) {
+        if cpu >= CPUS_MAX {
+            return;
+        }
+        let cpu = cpu as usize;
+        if self.woken.len() <= cpu {
+            self.woken.resize(cpu + 1, 0);
+        }
+        self.woken[cpu] = self.woken[cpu].max(ts);
+    }
+
+    /// A runnable task leaves: by its own wish, if nothing was there to preempt it. The next one had waited before it came, no
+    /// interrupt was served in between or just before, and nobody was woken here meanwhile, by itself or another: that has the kernel
+    /// choose anew, and it may choose a third.
     fn yields(&self, i: u32, next: &TaskRef, e: &Event) -> bool {
         let t = &self.tasks[i as usize];
         let waited = self.by_pid.get(&next.pid).is_some_and(|&n| self.tasks[n as usize].ready <= t.came);
         let Some(left) = self.interrupts[e.cpu as usize].left() else {
             return false; // interrupts are not in the recording
         };
-        waited && left < t.came && left.saturating_add(PREEMPTS_WITHIN_NS) < e.ts
+        let woken = self.woken.get(e.cpu as usize).is_some_and(|&ts| ts >= t.came);
+        waited && !woken && left < t.came && left.saturating_add(PREEMPTS_WITHIN_NS) < e.ts
     }
 
     /// A runnable task gives way to one that it has woken here, with no interrupt since: its system call went on until now.
