@@ -162,7 +162,7 @@ SCENARIOS = [
     (
         "missing-input",
         'machine = "4c"\n[workload]\nkind = "rt-app"\nfile = "gone.json"\n',
-        "gone.json: cannot be read: No such file or directory",
+        "x.toml:4: workload.file: gone.json: cannot be read: No such file or directory",
     ),
 ]
 

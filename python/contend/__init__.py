@@ -16,6 +16,11 @@ side. Whatever is refused raises `ContendError`; what happens inside a simulatio
 errs) is no exception but the result's `outcome`.
 """
 
+# ruff: noqa: E402
+from contend import _early
+
+_early.watch()
+
 from typing import TYPE_CHECKING, Any
 
 from contend._core import ContendError, ScenarioInvalid, __version__

@@ -6,16 +6,19 @@ hundredths of a second.
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shlex
+import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
 import click
 
-from contend import probing
+from contend import _early, probing
 from contend._core import ContendError, __version__, describe
 from contend.bench import command as bench_command
 from contend.comparing import command as compare_command
@@ -41,16 +44,21 @@ EXIT_BY_OUTCOME = {
     "corrupt-list": 5,
     "panic": 5,
 }
-EXIT_INTERRUPTED = 130
+EXIT_INTERRUPTED = _early.EXIT_INTERRUPTED
 EXIT_PIPE = 141
 
 LISTABLE = ["machines", "workloads", "policies", "features", "presets", "costs", "kvm", "xen", "counters", "studies"]
 SHELLS = ["bash", "zsh", "fish"]
 
 
+def _forget_output() -> None:
+    """What is still to be printed goes nowhere: Python would try again at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def _quit_quietly() -> NoReturn:
     """Nobody reads any more: end without a word, as programs that die of SIGPIPE do."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    _forget_output()
     sys.exit(EXIT_PIPE)
 
 
@@ -139,6 +147,19 @@ def replay_command(
     return shlex.join(words)
 
 
+@contextmanager
+def _named(options: dict[str, str]) -> Iterator[None]:
+    """Errors of keys that options of their own stand for name the option."""
+    try:
+        yield
+    except ContendError as e:
+        for option, key in options.items():
+            _, begins, rest = str(e).partition(f"--set: {key}: ")
+            if begins:
+                raise ContendError(f"{option}: {rest}") from None
+        raise
+
+
 @cli.command()
 @click.argument("scenario", type=click.Path())
 @click.option(
@@ -209,8 +230,9 @@ def run(
     from contend.run import Panicked
     from contend.run import run as simulate
 
-    scale = (("workload.copies", copies), ("workload.speed", speed), ("workload.jobs", jobs))
-    sets += tuple((key, value) for key, value in scale if value is not None)
+    given = {"--copies": copies, "--speed": speed, "--jobs": jobs}
+    scale = {option: f"workload.{option[2:]}" for option, value in given.items() if value is not None}
+    sets += tuple((key, str(given[option])) for option, key in scale.items())
 
     def replay_with(seed: int | None) -> str:
         return replay_command(
@@ -218,7 +240,7 @@ def run(
         )
 
     try:
-        with working(RunProgress(forced=progress), quiet=quiet) as line:
+        with working(RunProgress(forced=progress), quiet=quiet) as line, _named(scale):
             # A later --set of the same key wins, as on other command lines.
             result = simulate(
                 scenario,
@@ -237,6 +259,11 @@ def run(
         return EXIT_BY_OUTCOME["panic"]
     summary = result.to_dict()
     replay = replay_with(summary["seed"])
+    if not quiet:
+        from contend.explain import unread
+
+        for said in unread(summary):
+            click.echo(f"warning: {said}", err=True)
     if as_json:
         click.echo(json.dumps({**summary, "replay": replay}, indent=2))
     elif not quiet:
@@ -335,6 +362,11 @@ def list_(*, what: str, policy: str | None, machine: str | None, as_json: bool) 
     return EXIT_OK
 
 
+def _unread(feature: dict[str, Any]) -> str:
+    """Whether the preset's policy reads a feature."""
+    return "" if feature.get("read", True) else f" Does nothing here: only {feature['only']} reads it."
+
+
 def _show_switches(what: str, items: list[dict[str, str]]) -> None:
     from contend import text
 
@@ -343,7 +375,7 @@ def _show_switches(what: str, items: list[dict[str, str]]) -> None:
         rows = [[c["name"], c["of"], c["doc"]] for c in items]
     else:
         columns = [("feature", "left"), ("value", "left"), ("what it is", "fold"), ("values", "fold")]
-        rows = [[f["name"], f["value"], f["doc"], f["values"]] for f in items]
+        rows = [[f["name"], f["value"], f["doc"] + _unread(f), f["values"]] for f in items]
     text.console().print(text.table("", columns, rows))
     if what == "kvm":
         click.echo("To change one: contend run ... --set kvm.FEATURE=VALUE.")
@@ -373,20 +405,21 @@ def _show_xen(items: list[dict[str, Any]]) -> None:
 def explain(*, result: str, plot: str | None, as_json: bool) -> int:
     """What the stored RESULT says and why: ledger, locks, wake-ups, latencies, longest waits."""
     from contend import explain as explaining
-    from contend.result import load
+    from contend.result import load, reading
 
-    loaded = load(result)
-    said = explaining.explain(loaded)
-    if plot:
-        from contend.plot import draw
+    with reading(result):
+        loaded = load(result)
+        said = explaining.explain(loaded)
+        if plot:
+            from contend.plot import draw
 
-        draw([loaded], plot)
-    if as_json:
-        click.echo(json.dumps(said, indent=2))
-        return EXIT_OK
-    from contend import text
+            draw([loaded], plot)
+        if as_json:
+            click.echo(json.dumps(said, indent=2))
+            return EXIT_OK
+        from contend import text
 
-    text.explained(said, text.console())
+        text.explained(said, text.console())
     if plot:
         click.echo(f"Figure in {plot}.")
     return EXIT_OK
@@ -426,9 +459,49 @@ def _usage(e: click.UsageError) -> str:
     return f"{message} (`{command} --help` says more)"
 
 
+class Ended(KeyboardInterrupt):
+    """SIGTERM or SIGHUP: what Ctrl-C cleans up these do, too."""
+
+    signal: int | None = None
+
+    @classmethod
+    def by(cls, number: int, _frame: object) -> NoReturn:
+        """The handler."""
+        cls.signal = number
+        raise cls
+
+    @classmethod
+    def watch(cls) -> None:
+        """Take the signals that would end the process; those that it was told to ignore (nohup) stay so."""
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is signal.SIG_DFL:
+                signal.signal(number, cls.by)
+
+
+def _open_streams() -> None:
+    """Standard streams, whatever was closed: a file that is opened later must not become one of them."""
+    # Opened to read, so that writing to it fails.
+    for fd in range(3):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.open(os.devnull, os.O_WRONLY if fd == 2 else os.O_RDONLY)
+    if sys.stdout is None:
+        sys.stdout = os.fdopen(1, "w", encoding="utf-8", closefd=False)
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(2, "w", encoding="utf-8", closefd=False)
+    # Names of files need not be UTF-8.
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
 def main(args: list[str] | None = None) -> NoReturn:
     """Run the command line and exit."""
+    _early.release()
+    code: object = EXIT_INPUT
     try:
+        Ended.watch()
+        _open_streams()
         code = cli.main(args, prog_name="contend", standalone_mode=False)
         sys.stdout.flush()
     except ContendError as e:
@@ -437,9 +510,17 @@ def main(args: list[str] | None = None) -> NoReturn:
     except click.UsageError as e:
         click.echo(f"error: {_usage(e)}", err=True)
         code = EXIT_INPUT
-    except (Interrupted, click.Abort) as e:
+    except (Interrupted, click.Abort, KeyboardInterrupt) as e:
         click.echo(f"interrupted: {e if str(e) else 'nothing was written'}", err=True)
-        code = EXIT_INTERRUPTED
+        code = 128 + Ended.signal if Ended.signal else EXIT_INTERRUPTED
     except BrokenPipeError:
         _quit_quietly()
+    except UnicodeEncodeError as e:
+        # Only what came from the command line as bytes cannot be encoded.
+        found = repr(os.fsencode(e.object))[1:] if isinstance(e.object, str) else "it"
+        click.echo(f"error: found {found}; should be UTF-8", err=True)
+    except OSError as e:
+        what = f"{e.filename}: cannot be used" if e.filename else "output cannot be written"
+        click.echo(f"error: {what}: {e.strerror or e}", err=True)
+        _forget_output()
     sys.exit(code if isinstance(code, int) else EXIT_OK)

@@ -6,9 +6,11 @@ figures come from the stored result: nothing is simulated again.
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from contend import guests
+from contend._core import describe
 from contend.result import Result
 from contend.xen import report
 
@@ -68,6 +70,19 @@ def under(summary: dict[str, Any]) -> str:
     return report.under(summary) if report.is_xen(summary) else str(summary["policy"])
 
 
+def unread(summary: dict[str, Any]) -> list[str]:
+    """The features that were set and that the policy does not read, in words."""
+    if report.is_xen(summary) or not summary["set"]:
+        return []
+    features = {f["name"]: f for f in json.loads(describe("features", summary["policy"]))}
+    algorithm = summary["algorithm"]
+    return [
+        f"{key} does nothing under {summary['policy']}: only {features[key]['only']} reads it, and this is {algorithm}"
+        for key in summary["set"]
+        if key in features and not features[key]["read"]
+    ]
+
+
 def ledger_rows(result: Result) -> list[dict[str, Any]]:
     """The ledger, largest account first."""
     ledger = result.ledger()
@@ -115,6 +130,7 @@ def explain(result: Result) -> dict[str, Any]:
         "outcome": s["outcome"],
         "outcome_meaning": OUTCOMES.get(s["outcome"], ""),
         "outcome_detail": s["outcome_detail"],
+        "warnings": unread(s),
         "recordings": s["recordings"],
         "rescaled": s.get("rescaled", []),
         "recorded_locks": s["recorded_locks"],

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +35,7 @@ def pyplot(file: str) -> Any:
         raise ContendError(f"--plot: found {file!r}; should end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}")
     if not Path(file).parent.is_dir():
         raise ContendError(f"--plot: {file}: cannot be written: no such directory")
+    _check_target(Path(file))
     try:
         import matplotlib as mpl
     except ImportError as e:
@@ -44,17 +47,39 @@ def pyplot(file: str) -> Any:
     return plt
 
 
+def _check_target(file: Path) -> None:
+    """Refuse what is no figure that was drawn here: it would be gone."""
+    if not file.exists():
+        return
+    if not file.is_file():
+        raise ContendError(f"--plot: {file}: a directory, device or pipe of this name exists; name a file")
+    try:
+        drawn = b"atplotlib" in file.read_bytes() or not file.stat().st_size
+    except OSError as e:
+        raise ContendError(f"--plot: {file}: cannot be read: {e.strerror}") from e
+    if not drawn:
+        raise ContendError(
+            f"--plot: {file}: a file of this name exists and is no figure of contend; name another or remove it"
+        )
+
+
 def save(figure: Any, file: str) -> None:
     """Write the figure and close it."""
     from matplotlib import pyplot as plt
 
     metadata = {"Date": None} if file.endswith(".svg") else {"CreationDate": None} if file.endswith(".pdf") else None
+    # A link stays one.
+    target = Path(file).resolve()
+    partial = target.with_name(f".{target.name}.{os.getpid()}{target.suffix}")
     try:
-        figure.savefig(file, dpi=130, metadata=metadata)
+        figure.savefig(partial, dpi=130, metadata=metadata)
+        partial.replace(target)
     except OSError as e:
         raise ContendError(f"{file}: cannot be written: {e.strerror}") from e
     finally:
         plt.close(figure)
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
 
 
 def draw(results: Sequence[Result], file: str) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -64,13 +66,27 @@ class Result:
 
     def __getitem__(self, name: str) -> pl.DataFrame:
         """A table as a polars frame."""
-        import polars as pl
-
         if name not in self._frames:
             if name not in _core.TABLES:
                 raise KeyError(f"no table {name!r}; there are {', '.join(_core.TABLES)}")
-            self._frames[name] = pl.read_ipc(self._table(name))
+            self._frames[name] = self._frame(name)
         return self._frames[name]
+
+    def _frame(self, name: str) -> pl.DataFrame:
+        import polars as pl
+
+        table = self._table(name)
+        if self.path is None:
+            return pl.read_ipc(table)
+        if not _is_whole(table):
+            raise _core.ContendError(f"{self.path / name}.arrow: damaged: not a whole Arrow file")
+        try:
+            return pl.read_ipc(table)
+        # Of a damaged file polars also panics, and that is no Exception.
+        except BaseException as e:
+            if isinstance(e, (KeyboardInterrupt, SystemExit)):
+                raise
+            raise _core.ContendError(f"{self.path / name}.arrow: damaged: {_one_line(e)}") from e
 
     def to_arrow(self, name: str) -> pa.Table:
         """A table as a pyarrow table (needs the extra `contend[arrow]`)."""
@@ -80,7 +96,10 @@ class Result:
             raise _core.ContendError("to_arrow needs pyarrow: pip install 'contend[arrow]'") from e
         if name not in _core.TABLES:
             raise KeyError(f"no table {name!r}; there are {', '.join(_core.TABLES)}")
-        return pa.ipc.open_file(pa.BufferReader(self._table(name))).read_all()
+        try:
+            return pa.ipc.open_file(pa.BufferReader(self._table(name))).read_all()
+        except pa.ArrowException as e:
+            raise _core.ContendError(f"{name}.arrow: damaged: {_one_line(e)}") from e
 
     def ledger(self) -> dict[str, int]:
         """Account to nanoseconds, over all CPUs; the sum is CPUs x virtual time exactly."""
@@ -112,6 +131,79 @@ class Result:
             f"<contend.Result {s['outcome']}: {s['workload']} on {s['machine']} under {s['policy']}, "
             f"{s['virtual_s']:g} s, {s['dispatches']:,} dispatches>"
         )
+
+
+SHAPE: dict[str, Any] = {
+    **dict.fromkeys(
+        ("contend", "outcome", "outcome_detail", "machine", "policy", "algorithm", "workload", "trace_hash"), str
+    ),
+    **dict.fromkeys(("seed", "cpus", "virtual_ns", "dispatches", "events"), int),
+    "virtual_s": float,
+    "set": dict,
+    "ledger_ns": {"idle": int},
+    "guests": list,
+    "lock_kinds": list,
+    "locks": list,
+    "wakeup_latency_us": {"count": int, "p50": float, "p99": float, "max": float},
+    "wakeups": {
+        "from_waker": dict,
+        "from_previous": dict,
+        "idle_searches": int,
+        "idle_searches_found": int,
+        "probes": int,
+    },
+    "tasks": {"count": int, "exited": int, "runtime_s": float, "delay_s": float, "switches": int, "migrations": int},
+    "metrics": {"counts": dict, "latencies_us": dict},
+    "recordings": list,
+    "recorded_locks": list,
+}
+"""What every summary has."""
+
+NAMED = {str: "a text", int: "a whole number", float: "a number", dict: "an object", list: "an array"}
+
+
+MAGIC = b"ARROW1"
+
+
+def _is_whole(table: bytes) -> bool:
+    """Whether an Arrow file has its beginning and its end: polars says of others that it panicked."""
+    end = len(table) - len(MAGIC) - 4
+    if not (table.startswith(MAGIC) and table.endswith(MAGIC) and end > len(MAGIC)):
+        return False
+    return 0 < int.from_bytes(table[end : end + 4], "little") < end - len(MAGIC)
+
+
+def _one_line(e: BaseException) -> str:
+    return " ".join(str(e).split())[:200] or type(e).__name__
+
+
+def _check(file: Path, found: Any, shape: Any, key: str = "") -> None:
+    """Refuse what has not the shape of a summary."""
+    inside: dict[str, Any] = shape if isinstance(shape, dict) else {}
+    kind: type = dict if inside else shape
+    right: tuple[type, ...] = (int, float) if kind is float else (kind,)
+    if not isinstance(found, right) or isinstance(found, bool):
+        shown = json.dumps(found)
+        shown = shown if len(shown) <= 40 else f"{shown[:40]}..."
+        raise _core.ContendError(f"{file}: damaged: {key or 'it'}: found {shown}; should be {NAMED[kind]}")
+    held: Any = found
+    for name, inner in inside.items():
+        of = f"{key}.{name}" if key else name
+        if name not in held:
+            raise _core.ContendError(f"{file}: damaged: {of} is missing")
+        _check(file, held[name], inner, of)
+
+
+@contextmanager
+def reading(*files: str | os.PathLike[str]) -> Iterator[None]:
+    """Work with what stored files say: what is missing in them, or of another type, is damage and no bug."""
+    from polars.exceptions import PolarsError
+
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, PolarsError) as e:
+        why = f"{e.args[0]} is missing" if isinstance(e, KeyError) and e.args else _one_line(e)
+        raise _core.ContendError(f"{', '.join(os.fspath(f) for f in files)}: damaged: {why}") from e
 
 
 def load(path: str | os.PathLike[str]) -> Result:
@@ -146,6 +238,8 @@ def load(path: str | os.PathLike[str]) -> Result:
             f"{directory / 'summary.json'}: found schema = {schema}; this version reads {_core.SCHEMA}; "
             f"run the scenario again: contend run {directory / 'scenario.toml'}"
         )
+
+    _check(directory / "summary.json", summary, SHAPE)
 
     def table(name: str) -> bytes:
         file = directory / f"{name}.arrow"

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import IO, Any
 
 from rich import box
-from rich.console import Console
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, JustifyMethod, RenderResult
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from contend import guests
 from contend.units import duration_us, percent, seconds, si
@@ -19,21 +22,98 @@ WIDTH_PIPED = 120
 RECORDED_LOCKS_SHOWN = 10
 
 
+class Whole(Console):
+    """A console that cuts nothing off: what is wider than a terminal goes on in its next line."""
+
+    def print(self, *objects: Any, crop: bool = False, **how: Any) -> None:
+        """As rich's."""
+        super().print(*objects, crop=crop, **how)
+
+
 def console(file: IO[str] | None = None) -> Console:
     """A console: 120 columns where there is no terminal, so that piped output does not depend on the environment."""
     file = file or sys.stdout
-    return Console(file=file, width=None if file.isatty() else WIDTH_PIPED, highlight=False)
+    return Whole(file=file, width=None if file.isatty() else WIDTH_PIPED, highlight=False)
 
 
-def table(title: str, columns: Sequence[tuple[str, str]], rows: Iterable[Sequence[str]]) -> Table:
-    """A plain table; a column is (heading, "left" or "right" or "fold")."""
-    t = Table(title=title or None, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading, kind in columns:
-        right = kind == "right"
-        t.add_column(heading, justify="right" if right else "left", no_wrap=kind != "fold", overflow="fold", ratio=None)
-    for row in rows:
-        t.add_row(*(escape(cell) for cell in row))
-    return t
+FOLD_MIN = 16
+"""Prose is folded to so many columns at least."""
+BETWEEN = 3
+EDGES = 2
+
+
+@dataclass(frozen=True)
+class Columns:
+    """A plain table that is printed whole whatever the width: headings wrap, then prose, then the columns that do not
+    fit follow in a table of their own, each of these with the first column again.
+    """
+
+    title: str
+    columns: Sequence[tuple[str, str]]
+    rows: Sequence[Sequence[str]]
+    styles: Sequence[str] = ()
+
+    def _least(self, i: int) -> int:
+        """The columns that nothing is cut in: cells whole, unless they are prose; headings by the word."""
+        heading, kind = self.columns[i]
+        cells = max((cell_len(line) for row in self.rows for line in row[i].split("\n")), default=0)
+        word = max((cell_len(w) for w in heading.split()), default=0)
+        return max(min(cells, FOLD_MIN) if kind == "fold" else cells, word)
+
+    def _most(self, i: int) -> int:
+        cells = (cell_len(line) for row in self.rows for line in row[i].split("\n"))
+        return max(cell_len(self.columns[i][0]), *cells, self._least(i))
+
+    def _parts(self, width: int) -> list[list[int]]:
+        """Which columns stand in which table."""
+        parts, room = [[0]], width - EDGES - self._least(0)
+        for i in range(1, len(self.columns)):
+            need = self._least(i) + BETWEEN
+            if need > room and len(parts[-1]) > 1:
+                parts.append([0])
+                room = width - EDGES - self._least(0)
+            parts[-1].append(i)
+            room -= need
+        return parts
+
+    def _widths(self, part: Sequence[int], width: int) -> list[int]:
+        """What there is beyond the least goes to headings first, then to prose."""
+        widths = {i: self._least(i) for i in part}
+        room = width - EDGES - BETWEEN * (len(part) - 1) - sum(widths.values())
+        for fold in (False, True):
+            wanting = [i for i in part if (self.columns[i][1] == "fold") == fold]
+            while room > 0 and (wanting := [i for i in wanting if widths[i] < self._most(i)]):
+                narrowest = min(wanting, key=lambda i: widths[i])
+                widths[narrowest] += 1
+                room -= 1
+        return [widths[i] for i in part]
+
+    def __rich_console__(self, out: Console, options: ConsoleOptions) -> RenderResult:
+        """The tables."""
+        for n, part in enumerate(self._parts(options.max_width)):
+            title = f"{self.title} (continued)" if n and self.title else self.title
+            t = Table(
+                title=title or None, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False
+            )
+            widths = self._widths(part, options.max_width)
+            for i, width in zip(part, widths, strict=True):
+                heading, kind = self.columns[i]
+                side: JustifyMethod = "right" if kind == "right" else "left"
+                head = Text(heading, no_wrap=False, overflow="fold", justify=side)
+                t.add_column(head, justify=side, width=width, no_wrap=kind != "fold", overflow="fold")
+            for at, row in enumerate(self.rows):
+                t.add_row(*(escape(row[i]) for i in part), style=self.styles[at] if self.styles else None)
+            whole = max(options.max_width, sum(widths) + BETWEEN * (len(part) - 1) + EDGES)
+            yield from out.render(
+                t, options.update(width=whole, max_width=whole) if whole > options.max_width else None
+            )
+
+
+def table(
+    title: str, columns: Sequence[tuple[str, str]], rows: Iterable[Sequence[str]], styles: Sequence[str] = ()
+) -> Columns:
+    """A plain table; a column is (heading, "left" or "right" or "fold"). `styles`: of the rows."""
+    return Columns(title, columns, [tuple(row) for row in rows], styles)
 
 
 def _set_words(ran: dict[str, Any]) -> str:
@@ -85,7 +165,7 @@ def run_report(summary: dict[str, Any], out: Console) -> None:
     else:
         latency = summary["wakeup_latency_us"]
         out.print(
-            f"Wake-ups: {si(latency['count'])}, latency p50 {duration_us(latency['p50'])}, "
+            f"Wake-ups and new tasks: {si(latency['count'])}, latency p50 {duration_us(latency['p50'])}, "
             f"p99 {duration_us(latency['p99'])}, max {duration_us(latency['max'])}. "
             f"Run-queue locks: {_rq(summary)}."
         )
@@ -133,7 +213,7 @@ def explained(e: dict[str, Any], out: Console) -> None:
     out.print(escape(outcome_sentence({**ran, "outcome": e["outcome"]})))
     if e["outcome_detail"]:
         out.print(escape(e["outcome_detail"]))
-    for line in [*e["recordings"], *(r["said"] for r in e["rescaled"])]:
+    for line in [*e["recordings"], *(r["said"] for r in e["rescaled"]), *(f"Note: {w}." for w in e["warnings"])]:
         out.print(escape(line))
     loss = e["largest_loss"]
     if loss:
@@ -311,8 +391,12 @@ def _groups(groups: Sequence[Mapping[str, Any]], out: Console) -> None:
 def _wakeups(e: dict[str, Any], out: Console) -> None:
     w = e["wakeups"]
     total = sum(r["wakeups"] for r in w["from_waker"])
+    latency = e["wakeup_latency_us"]
     if not total:
-        out.print("No task was woken.\n")
+        started = f"; {si(latency['count'])} new tasks came to run" if latency["count"] else ""
+        out.print(f"No task was woken{started}.\n")
+        if started:
+            _latency(latency, out)
         return
     waker, previous = w["from_waker"], w["from_previous"]
     stayed = previous[0]["share"]
@@ -339,9 +423,10 @@ def _wakeups(e: dict[str, Any], out: Console) -> None:
         ("share", "right"),
     ]
     out.print(table("Where wake-ups went", columns, rows))
-    p = e["wakeup_latency_us"]
-    keys = [k for k in p if k not in ("count",)]
-    out.print(
-        table("Wake-up latency (on a run queue until running)", [(k, "right") for k in keys],
-              [[duration_us(p[k]) for k in keys]])
-    )  # fmt: skip
+    _latency(latency, out)
+
+
+def _latency(p: Mapping[str, float], out: Console) -> None:
+    keys = [k for k in p if k != "count"]
+    title = "Wake-up latency (on a run queue until running), new tasks included"
+    out.print(table(title, [(k, "right") for k in keys], [[duration_us(p[k]) for k in keys]]))

@@ -1,7 +1,7 @@
 //! `contend list`: what there is, as JSON.
 
 use contend_machine::{Arity, Machine};
-use contend_sched::features::{PolicyKind, Preset};
+use contend_sched::features::{Features, PolicyKind, Preset};
 use contend_sched::switches::FeatureInfo;
 use contend_sched::xen::features::XenFeatures;
 use contend_sched::xen::perf::Perf;
@@ -20,7 +20,7 @@ pub const WHAT: &[&str] =
     &["machines", "workloads", "policies", "features", "presets", "costs", "kvm", "xen", "counters"];
 
 /// The list of `what` (one of [`WHAT`]): an array of objects that have a `name` and a `doc`. Features have the values
-/// of the preset `of`; costs are those of the machine `of`.
+/// of the preset `of`, the policy that alone reads them (`only`), and whether the preset's policy does (`read`); costs are those of the machine `of`.
 ///
 /// # Errors
 /// Nothing of that name can be listed; no such preset; no such machine, or its file is not right.
@@ -113,7 +113,13 @@ fn features(policy: &str) -> Result<Value, ScenarioError> {
         let at = At::option("--policy");
         ScenarioError::UnknownPolicy { at, name: policy.into(), right }
     })?;
-    Ok(switches(preset.features.list()))
+    let mut list = switches(preset.features.list());
+    for feature in list.as_array_mut().into_iter().flatten() {
+        let only = feature["name"].as_str().and_then(Features::read_by);
+        feature["only"] = only.map_or(Value::Null, |p| p.name().into());
+        feature["read"] = only.is_none_or(|p| p == preset.policy).into();
+    }
+    Ok(list)
 }
 
 fn switches(list: Vec<FeatureInfo>) -> Value {
@@ -155,6 +161,19 @@ fn counters() -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn features_say_whether_the_policy_reads_them() {
+        let of = |preset: &str, feature: &str| {
+            let listed = list("features", Some(preset)).expect("a preset");
+            let found = listed.as_array().expect("a list").iter().find(|f| f["name"] == feature).cloned();
+            found.map(|f| (f["only"].clone(), f["read"].clone())).expect("a feature")
+        };
+        assert_eq!(of("linux-6.18", "latency_ns"), (json!("cfs"), json!(false)));
+        assert_eq!(of("linux-5.2", "latency_ns"), (json!("cfs"), json!(true)));
+        assert_eq!(of("linux-5.2", "base_slice_ns"), (json!("eevdf"), json!(false)));
+        assert_eq!(of("linux-5.2", "wake_path"), (Value::Null, json!(true)));
+    }
 
     #[test]
     fn every_cost_can_be_set_by_its_listed_name() {

@@ -48,7 +48,7 @@ fn programs(plan: &Plan, guest: &GuestPlan, read: ReadFile<'_>) -> Result<(Workl
         if let WorkloadError::Spec(e) = &mut e {
             e.key = format!("guest.{}", e.key);
         }
-        plan.workload_error(e)
+        plan.unplaced(e)
     })?;
     if built.0.threads.is_some() {
         return Err(guest.refused("threads with stacks", "programs: only hosts run threads with stacks"));

@@ -23,6 +23,7 @@ mod rings;
 pub mod run;
 pub mod scenario;
 mod table;
+mod target;
 pub mod trace;
 pub mod validate;
 pub mod xen_audit;

@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 
 use crate::error::{At, RunError, ScenarioError};
 use crate::result::recorded_locks;
-use crate::run::{Partial, write_error};
 use crate::scenario::{Plan, Scenario};
+use crate::target::{OutFile, beginning, write_error};
 
 /// What is to be made of a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,6 +64,7 @@ pub fn model(path: &Path, which: &Which, out: Option<&Path>) -> Result<Value, Ru
     });
     let form = form.transpose()?;
     let plan = Scenario::from_path(path)?.plan()?;
+    let target = out.map(|out| target(&plan, out)).transpose()?;
     let (model, report) = of_plan(&plan, which)?;
     let mut said = match &model {
         Model::Exact(exact) => describe(exact, &fitted::fit(exact)),
@@ -71,7 +72,7 @@ pub fn model(path: &Path, which: &Which, out: Option<&Path>) -> Result<Value, Ru
     };
     said["report"] = report.as_ref().map_or(String::new(), ToString::to_string).into();
     said["recorded_locks"] = json!(report.iter().flat_map(recorded_locks).collect::<Vec<_>>());
-    let (Some(form), Some(out)) = (form, out) else { return Ok(said) };
+    let (Some(form), Some(out), Some(target)) = (form, out, target) else { return Ok(said) };
     let bytes = match (form, model) {
         (Form::Exact, model @ Model::Exact(_)) => model.to_bytes(),
         (Form::Exact, Model::Fitted(_)) => {
@@ -84,10 +85,28 @@ pub fn model(path: &Path, which: &Which, out: Option<&Path>) -> Result<Value, Ru
         (Form::RtApp, Model::Exact(exact)) => rt_app(&fitted::fit(&exact)).into_bytes(),
         (Form::RtApp, Model::Fitted(fitted)) => rt_app(&fitted).into_bytes(),
     };
-    let partial = Partial::beside(out);
+    let partial = target.partial();
     std::fs::write(&partial.0, bytes).map_err(|e| write_error(out, &e))?;
-    partial.publish(out)?;
+    target.publish(partial, out)?;
     Ok(said)
+}
+
+/// Where a model of a plan's workload may be written: not over that workload's file, nor over what is no model.
+fn target(plan: &Plan, out: &Path) -> Result<OutFile, RunError> {
+    let named = match &plan.workload {
+        Some(WorkloadSpec::Recording(spec)) => Some(spec.file.as_str()),
+        Some(WorkloadSpec::Model(spec)) => Some(spec.file.as_str()),
+        _ => None,
+    };
+    OutFile::check(out, plan.files(named.into_iter()), "a model of contend", |file| {
+        let bytes = beginning(file, crate::scenario::INPUT_BYTES_MAX);
+        // Of rt-app's files those that are made here.
+        let rt_app = |json: Value| {
+            let tasks = json["tasks"].as_object().filter(|_| json["global"].is_object());
+            tasks.is_some_and(|tasks| tasks.values().all(|t| t["phases"]["turns"].is_object()))
+        };
+        Model::parse(&bytes, "").is_ok() || serde_json::from_slice(&bytes).is_ok_and(rt_app)
+    })
 }
 
 /// The model of a plan's workload, and what became of its recording.

@@ -25,9 +25,9 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use crate::error::RunError;
-use crate::run::{Partial, write_error};
 use crate::scenario::{Input, Plan};
 use crate::table::Table;
+use crate::target::{Partial, write_error};
 pub use guest::{About, Guest, LockOfGuest, Preemption, PreemptionOfKind};
 pub use xen::{Domain, Pool, Timed, Xen};
 

@@ -2,9 +2,8 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Once;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use contend_machine::{Machine, Unit};
@@ -20,6 +19,7 @@ use crate::guests;
 use crate::result::{Output, summarise};
 use crate::rings;
 use crate::scenario::{Input, Plan};
+use crate::target::{OutFile, write_error};
 use crate::trace::{self, TraceFile};
 
 /// End of a run whose scenario and workload name none: 11 days.
@@ -70,14 +70,15 @@ pub fn run(plan: &Plan, options: RunOptions<'_>) -> Result<Output, RunError> {
             let right = "a name that does not end in .xentrace or .bin: only Xen hosts make such records".into();
             return Err(ScenarioError::Value { at, found, right }.into());
         }
-        let partial = Partial::beside(path);
+        let target = OutFile::check(path, plan.files(inputs.0.keys().map(String::as_str)), "a trace", trace::is_one)?;
+        let partial = target.partial();
         let failed = |e| write_error(path, &e);
         if records {
             sinks.xen = Some(trace::create_xentrace(&partial.0).map_err(failed)?);
         } else {
             sinks.sched = Some(Box::new(TraceFile::create(&partial.0, path, cpus).map_err(failed)?));
         }
-        partial_trace = Some((partial, path));
+        partial_trace = Some((partial, target, path));
     }
     let mut go_on = |_: Status| true;
     let progress = options.progress.unwrap_or(&mut go_on);
@@ -110,13 +111,13 @@ pub fn run(plan: &Plan, options: RunOptions<'_>) -> Result<Output, RunError> {
     };
     let result = match (result, &partial_trace) {
         (Ok(result), _) => result,
-        (Err(e), Some((_, path))) => return Err(write_error(path, &e)),
+        (Err(e), Some((.., path))) => return Err(write_error(path, &e)),
         (Err(e), None) => return Err(RunError::Resources(e)),
     };
-    if let Some((partial, path)) = partial_trace
+    if let Some((partial, target, path)) = partial_trace
         && result.outcome != Outcome::Interrupted
     {
-        partial.publish(path)?;
+        target.publish(partial, path)?;
     }
     origins.recordings.iter_mut().for_each(|r| r.file = own_name(&r.file));
     origins.rescaled.iter_mut().for_each(|r| r.file = own_name(&r.file));
@@ -247,35 +248,4 @@ fn quietly<R>(f: impl FnOnce() -> R) -> R {
     SIMULATING.set(true);
     let _reset = Reset;
     f()
-}
-
-pub(crate) fn write_error(path: &Path, e: &std::io::Error) -> RunError {
-    RunError::Write { file: path.display().to_string(), why: contend_machine::reason(e) }
-}
-
-/// A file or directory in the making, beside the place where it will stand; removed unless published.
-pub(crate) struct Partial(pub PathBuf);
-
-impl Partial {
-    pub fn beside(target: &Path) -> Self {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let n = NEXT.fetch_add(1, Ordering::Relaxed);
-        let own = target.file_name().map_or("result".into(), |n| n.to_string_lossy().into_owned());
-        Partial(target.with_file_name(format!(".{own}.partial-{}-{n}", std::process::id())))
-    }
-
-    /// Put it in its place in one step.
-    pub fn publish(self, target: &Path) -> Result<(), RunError> {
-        std::fs::rename(&self.0, target).map_err(|e| write_error(target, &e))
-    }
-}
-
-impl Drop for Partial {
-    fn drop(&mut self) {
-        if self.0.is_dir() {
-            let _ = std::fs::remove_dir_all(&self.0);
-        } else {
-            let _ = std::fs::remove_file(&self.0);
-        }
-    }
 }

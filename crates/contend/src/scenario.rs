@@ -95,6 +95,8 @@ pub struct Scenario {
     groups: groups::Given,
     guests: Vec<GuestTable>,
     workload: Option<WorkloadSpec>,
+    /// Where the workload names its file.
+    workload_file: Option<At>,
     xen: Option<XenTable>,
     timeline: Vec<AtTable>,
 }
@@ -133,6 +135,9 @@ pub struct Plan {
     /// The host is Xen's: policy and features above are nobody's, and guests are domains.
     pub xen: Option<XenPlan>,
     base: PathBuf,
+    machine_file: Option<PathBuf>,
+    /// Where the host's workload names its file.
+    workload_file: Option<At>,
 }
 
 /// A file that a workload was made from, as the result keeps it.
@@ -159,6 +164,7 @@ impl Scenario {
             groups: groups::Given::new(),
             guests: Vec::new(),
             workload: None,
+            workload_file: None,
             xen: None,
             timeline: Vec::new(),
         }
@@ -431,6 +437,8 @@ impl Scenario {
             kvm,
             xen,
             base: self.base.clone(),
+            machine_file: Machine::names_file(&machine.value).then(|| path.into()),
+            workload_file: self.workload_file.clone(),
         })
     }
 }
@@ -580,8 +588,22 @@ impl Plan {
         Ok(bytes)
     }
 
+    /// The files that it was made from; `named` are those that its workloads name.
+    pub(crate) fn files<'a>(&self, named: impl Iterator<Item = &'a str>) -> Vec<PathBuf> {
+        let named = named.map(|name| self.base.join(name));
+        [self.file.clone().into()].into_iter().chain(self.machine_file.clone()).chain(named).collect()
+    }
+
     /// A workload's error, with the scenario named where a file is missing.
     pub(crate) fn workload_error(&self, e: WorkloadError) -> ScenarioError {
+        match (self.unplaced(e), &self.workload_file) {
+            (ScenarioError::Read { file, why }, Some(at)) => ScenarioError::Read { file: format!("{at}: {file}"), why },
+            (e, _) => e,
+        }
+    }
+
+    /// The same of a guest's workload.
+    pub(crate) fn unplaced(&self, e: WorkloadError) -> ScenarioError {
         match e {
             WorkloadError::Read { file, source } => {
                 ScenarioError::Read { file: self.base.join(file).display().to_string(), why: reason(&source) }

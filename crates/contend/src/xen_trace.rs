@@ -12,6 +12,10 @@ use hdrhistogram::Histogram;
 use serde_json::{Map, Value, json};
 use thiserror::Error;
 
+use crate::error::RunError;
+use crate::target::OutFile;
+use crate::trace::is_one;
+
 /// Records between two questions whether to go on.
 const LOOK: u64 = 1 << 18;
 
@@ -36,6 +40,9 @@ pub enum XenTraceError {
         /// What the system said.
         source: io::Error,
     },
+    /// Something else stands where the new file should be.
+    #[error(transparent)]
+    Target(#[from] Box<RunError>),
     /// The new file is the old one.
     #[error("{}: is the trace itself; give another file", .0.display())]
     Same(PathBuf),
@@ -276,13 +283,12 @@ pub fn rewrite(path: &Path, out: &Path, go_on: &mut dyn FnMut() -> bool) -> Resu
     {
         return Err(XenTraceError::Same(out.into()));
     }
-    let mut writer = Writer::new(io::BufWriter::new(File::create(out).map_err(failed)?), Clock::default());
-    let done = each(&mut order, go_on, |record| writer.record(&record).map_err(failed))
-        .and_then(|()| writer.finish().map(drop).map_err(failed));
-    if let Err(error) = done {
-        // The error says more than a failure to remove would.
-        let _ = std::fs::remove_file(out);
-        return Err(error);
-    }
+    let target = OutFile::check(out, [path], "a trace", is_one).map_err(Box::new)?;
+    let partial = target.partial();
+    let file = File::create(&partial.0).map_err(failed)?;
+    let mut writer = Writer::new(io::BufWriter::new(file), Clock::default());
+    each(&mut order, go_on, |record| writer.record(&record).map_err(failed))?;
+    writer.finish().map_err(failed)?;
+    target.publish(partial, out).map_err(Box::new)?;
     Ok(reading(&order))
 }

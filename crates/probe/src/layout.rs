@@ -237,19 +237,49 @@ fn slit(raw: &Raw, used: &[usize], notes: &mut Vec<String>) -> Vec<Vec<u32>> {
     slit
 }
 
-/// Too many different distances: the closest two become the larger, until they are few enough. Returns whether any did.
+/// Too many different distances: classes of neighbours, such that their members differ least from their mean, which then
+/// stands for them. Returns whether any were joined.
 pub fn join_distances(slit: &mut [Vec<u32>], most: usize) -> bool {
-    let mut joined = false;
-    loop {
-        let mut far: Vec<u32> = slit.concat().into_iter().filter(|d| *d != SLIT_LOCAL).collect();
-        far.sort_unstable();
-        far.dedup();
-        if far.len() <= most {
-            return joined;
-        }
-        let close = far.windows(2).min_by_key(|w| w[1] - w[0]).expect("more than one");
-        let (less, more) = (close[0], close[1]);
-        slit.iter_mut().flatten().filter(|d| **d == less).for_each(|d| *d = more);
-        joined = true;
+    let mut far: Vec<u32> = slit.concat().into_iter().filter(|d| *d != SLIT_LOCAL).collect();
+    far.sort_unstable();
+    far.dedup();
+    if far.len() <= most {
+        return false;
     }
+    let mut mean = BTreeMap::new();
+    for class in classes(&far, most) {
+        let n = class.len() as u32;
+        let middle = (class.iter().sum::<u32>() + n / 2) / n;
+        mean.extend(class.iter().map(|d| (*d, middle)));
+    }
+    slit.iter_mut().flatten().filter(|d| **d != SLIT_LOCAL).for_each(|d| *d = mean[d]);
+    true
+}
+
+/// `sorted` cut into `most` runs with the least sum of squared differences from the runs' means.
+fn classes(sorted: &[u32], most: usize) -> Vec<&[u32]> {
+    let n = sorted.len();
+    let spread = |run: &[u32]| {
+        let mean = run.iter().map(|d| f64::from(*d)).sum::<f64>() / run.len() as f64;
+        run.iter().map(|d| (f64::from(*d) - mean).powi(2)).sum::<f64>()
+    };
+    // Of the first `i` in so many runs: the least sum, and where the last run begins.
+    let mut best: Vec<Vec<(f64, usize)>> = vec![(0..=n).map(|i| (spread(&sorted[..i]), 0)).collect()];
+    for runs in 1..most {
+        let fewer = &best[runs - 1];
+        let of = |i: usize| {
+            let cuts = (runs..i).map(|cut| (fewer[cut].0 + spread(&sorted[cut..i]), cut));
+            cuts.min_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or((f64::INFINITY, 0))
+        };
+        let row = (0..=n).map(of).collect();
+        best.push(row);
+    }
+    let mut cut = Vec::new();
+    let mut end = n;
+    for row in best.iter().rev() {
+        cut.push(&sorted[row[end].1..end]);
+        end = row[end].1;
+    }
+    cut.reverse();
+    cut
 }

@@ -5,10 +5,14 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 /// The highest CPU or node number that is believed.
 const NUMBER_MAX: usize = 1 << 16;
+
+/// The longest file that is believed.
+const TEXT_MAX: u64 = 1 << 16;
 
 /// Numbers of CPUs, as a list file has them.
 pub type CpuSet = BTreeSet<usize>;
@@ -86,6 +90,18 @@ pub fn read(root: &Path, fallback: &CpuSet) -> Raw {
     Raw { cpus, offline: present.difference(&online).count(), nodes, idle_states, notes: reader.notes }
 }
 
+/// The text of a file of sysfs.
+pub fn text(file: &Path) -> Option<String> {
+    // A copied tree may hold anything.
+    if !fs::metadata(file).is_ok_and(|m| m.is_file()) {
+        return None;
+    }
+    // A file in sysfs is a page at most; lists of thousands of CPUs may be longer.
+    let mut bytes = Vec::new();
+    fs::File::open(file).ok()?.take(TEXT_MAX + 1).read_to_end(&mut bytes).ok()?;
+    (bytes.len() as u64 <= TEXT_MAX).then(|| String::from_utf8_lossy(&bytes).trim().to_string())
+}
+
 struct Reader {
     root: PathBuf,
     notes: Vec<String>,
@@ -93,9 +109,7 @@ struct Reader {
 
 impl Reader {
     fn text(&self, path: &str) -> Option<String> {
-        // A file in sysfs is a page at most; lists of thousands of CPUs may be longer.
-        let bytes = fs::read(self.root.join(path)).ok()?;
-        (bytes.len() <= 1 << 16).then(|| String::from_utf8_lossy(&bytes).trim().to_string())
+        text(&self.root.join(path))
     }
 
     fn understood<T>(&mut self, path: &str, parse: impl FnOnce(&str) -> Option<T>) -> Option<T> {

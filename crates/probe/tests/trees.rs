@@ -232,6 +232,11 @@ fn distances_become_a_table_that_a_file_may_have() {
     far.dedup();
     assert_eq!(far.len(), 17, "16, and 10");
     noted(&l, "close ones are joined");
+    // 29 distances 3 apart: classes of one and of two.
+    for (real, shown) in (0..n).flat_map(|b| (0..n).map(move |a| (a, b))).zip(l.slit.concat()) {
+        let real = 10 + 3 * real.0.abs_diff(real.1) as u32;
+        assert!(real.abs_diff(shown) <= 2, "{real} became {shown}");
+    }
 }
 
 #[test]

@@ -259,6 +259,25 @@ impl Features {
         if self.tunable_scaling { 1 + u64::from(cpus.min(8).ilog2()) } else { 1 }
     }
 
+    /// The only policy that reads a feature; `None`: all do.
+    pub fn read_by(key: &str) -> Option<PolicyKind> {
+        match key {
+            "latency_ns"
+            | "min_granularity_ns"
+            | "wakeup_granularity_ns"
+            | "gentle_fair_sleepers"
+            | "start_debit"
+            | "last_buddy"
+            | "wakeup_next_hint"
+            | "yield_skip" => Some(PolicyKind::Cfs),
+            "base_slice_ns" | "place_lag" | "run_to_parity" | "delay_dequeue" | "pick_buddy" | "next_buddy" => {
+                Some(PolicyKind::Eevdf)
+            }
+            "fifo_slice_ns" => Some(PolicyKind::Fifo),
+            _ => None,
+        }
+    }
+
     /// Check combinations.
     ///
     /// # Errors

@@ -97,12 +97,19 @@ class Runs:
             "under": explain.under(s),
             **{key: s[key] for key in RAN},
             "seeds": list(self.ended),
+            "own_seed": self.own_seed,
             "failed": [
                 {"seed": seed, "outcome": s["outcome"], "detail": s["outcome_detail"]}
                 for seed, s in self.failed.items()
             ],
             "stored_differs": self.stored_differs,
         }
+
+    @property
+    def own_seed(self) -> int | None:
+        """The seed that its scenario names, where it is not among those of its runs."""
+        used = {**self.ended, **self.failed}
+        return None if self.side.given or self.side.seed in used else self.side.seed
 
     @property
     def stored_differs(self) -> bool:

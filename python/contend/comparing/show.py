@@ -8,7 +8,7 @@ from rich.markup import escape
 
 from contend.comparing.comparison import Against, Comparison, Row, Runs
 from contend.comparing.divergence import Divergence, Event
-from contend.comparing.statistics import NO_SPREAD, NONE, band_confidence
+from contend.comparing.statistics import CONFIDENCE, NO_SPREAD, NONE, band_confidence
 from contend.explain import USEFUL, mechanism
 from contend.quantity import shown
 from contend.text import outcome_sentence, table
@@ -108,6 +108,9 @@ def _answer(a: Against, out: Console) -> None:
 
 def _against(a: Against, number: int, out: Console) -> None:
     _runs(f"result {number}:" if number else "result  ", a.runs, out)
+    if a.runs.own_seed is not None:
+        seeds = "the baseline's seed" if a.runs.side.costs else "the baseline's seeds"
+        out.print(f"  Its own seed, {a.runs.own_seed}, was not used: both sides run under {seeds}.")
     if a.changed:
         changed = ", ".join(f"{k} {old} -> {new}" for k, (old, new) in a.changed.items())
         out.print(f"Changed: {escape(changed)}.")
@@ -129,10 +132,8 @@ def _against(a: Against, number: int, out: Console) -> None:
             change = "" if d is None else _pct(d.pct(d.value)) or shown(d.value, r.unit)
             rows.append((f"  {r.name}", old, new, change, _interval(r), r.verdict or ""))
     words = {GROUP: "", NONE: "not shown"}
-    shape = table("", columns, [(*row[:-1], words.get(row[-1], row[-1])) for row in rows])
-    for i, row in enumerate(rows):
-        shape.rows[i].style = COLOURS.get(row[-1], "")
-    out.print(shape)
+    styles = [COLOURS.get(row[-1], "") for row in rows]
+    out.print(table("", columns, [(*row[:-1], words.get(row[-1], row[-1])) for row in rows], styles))
 
 
 def compared(c: Comparison, out: Console) -> None:
@@ -151,8 +152,19 @@ def compared(c: Comparison, out: Console) -> None:
                 "recording would give."
             )
             return
-        chance = max(1, round(tested / 20))
-        out.print(
-            f"Means of the runs; {rates}intervals are Welch's. Each alone holds with 95 %: of {tested} numbers about "
-            f"{chance} would seem to differ by chance."
-        )
+        out.print(f"Means of the runs; {rates}intervals are Welch's. {_chance(tested)}")
+
+
+def _chance(tested: int) -> str:
+    """What chance alone would show."""
+    if tested == 1:
+        return f"The interval holds with {100 * CONFIDENCE:.0f} %."
+    each = f"Each alone holds with {100 * CONFIDENCE:.0f} %:"
+    about = round(tested * (1 - CONFIDENCE))
+    if about > 1:
+        return f"{each} of {tested} numbers about {about} would seem to differ by chance."
+    # Sure to be no more: numbers of one run hang together.
+    any_ = min(1 - CONFIDENCE**tested, 1.0)
+    return (
+        f"{each} that any of {tested} numbers seems to differ by chance has a probability of up to {100 * any_:.0f} %."
+    )

@@ -33,10 +33,11 @@ def report(*, results: tuple[str, ...], out: str, show: bool, as_json: bool, pro
     """
     from contend.report import page
     from contend.report.kinds import page_of
+    from contend.result import reading
 
     target = Path(out)
     check_target(target)
-    with working(RunsProgress(forced=progress)) as line:
+    with working(RunsProgress(forced=progress)) as line, reading(*results):
         made = page_of(results, progress=line)
         html = made.html()
         page.write(html, target)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from html import escape
@@ -203,4 +204,6 @@ def write(html: str, out: Path) -> None:
     except OSError as e:
         raise ContendError(f"{out}: cannot be written: {e.strerror}") from e
     finally:
-        partial.unlink(missing_ok=True)
+        # Where it cannot be removed it could not be made either.
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)

@@ -12,6 +12,7 @@ from contend.report.style import ACCOUNTS, SERIES, rounded, swatch
 from contend.result import Result
 from contend.units import duration_us, percent, seconds, si
 from contend.xen import report as xen
+from contend.xen.host import pcpus
 
 LOCKS_SHOWN = 200
 WAITS_SHOWN = 50
@@ -148,7 +149,7 @@ def ran(result: Result) -> list[str]:
             (
                 "Xen",
                 f"{x['scheduler']}, preset {x['preset']}, {len(x['patches'])} of 24 patches on; pools "
-                + "; ".join(f"{p['name']}: {len(p['cpus'])} pCPUs" for p in x["pools"]),
+                + "; ".join(f"{p['name']}: {len(pcpus(p['cpus']))} pCPUs" for p in x["pools"]),
             ),
         )
     scenario = folded(

@@ -65,6 +65,11 @@ def _remote(task: Task, plugin: str) -> Row:
 
 def connect(address: str) -> Any:
     """A client of the scheduler at an address (tcp://HOST:PORT), or in a scheduler's file."""
+    scheme, _, rest = address.rpartition("://")
+    host, _, port = rest.rpartition(":")
+    known = scheme in ("", "tcp", "tls", "ws", "wss", "ucx")
+    if not Path(address).is_file() and known and not (host and port.isascii() and port.isdigit()):
+        raise ContendError(f"--cluster: found '{address}'; should be tcp://HOST:PORT or a scheduler's file")
     where = {"scheduler_file": address} if Path(address).is_file() else {"address": address}
     try:
         return Client(**where, timeout=CONNECT_S, set_as_default=False)  # type: ignore[no-untyped-call]

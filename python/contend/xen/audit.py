@@ -44,7 +44,7 @@ def audit(
     "--soft",
     metavar="d1=0-3",
     multiple=True,
-    callback=host.by_domain(host.pcpus),
+    callback=host.by_domain(host.pcpus, "0-3"),
     help="pCPUs that a domain's vCPUs prefer; all otherwise.",
 )
 @host.ratelimit_option

@@ -42,7 +42,7 @@ def number(low: int, high: int) -> Callable[[str], int]:
     return parse
 
 
-def by_domain(parse: Callable[[str], Any]) -> Callable[[Any, Any, tuple[str, ...]], dict[int, Any]]:
+def by_domain(parse: Callable[[str], Any], example: str) -> Callable[[Any, Any, tuple[str, ...]], dict[int, Any]]:
     """A callback for options `d1=...`, given once or more."""
 
     def callback(_ctx: Any, _param: Any, values: tuple[str, ...]) -> dict[int, Any]:
@@ -50,7 +50,7 @@ def by_domain(parse: Callable[[str], Any]) -> Callable[[Any, Any, tuple[str, ...
         for value in values:
             name, equals, rest = value.partition("=")
             if not equals or not name.startswith("d") or not name[1:].isdecimal() or int(name[1:]) >= DOMAINS_MAX:
-                raise click.BadParameter(f"found '{value}'; should be a domain and a value such as d1=...")
+                raise click.BadParameter(f"found '{value}'; should be a domain and a value such as d1={example}")
             if int(name[1:]) in found:
                 raise click.BadParameter(f"found {name} twice")
             found[int(name[1:])] = parse(rest)
@@ -62,7 +62,7 @@ def by_domain(parse: Callable[[str], Any]) -> Callable[[Any, Any, tuple[str, ...
 def weights(_ctx: Any, _param: Any, values: tuple[str, ...]) -> dict[int, int]:
     """A callback for weights, which may stand in a row: `d1=512,d2=256`."""
     parts = tuple(part for value in values for part in value.split(","))
-    return by_domain(number(1, 65535))(None, None, parts)
+    return by_domain(number(1, 65535), "512")(None, None, parts)
 
 
 weights_option = click.option(

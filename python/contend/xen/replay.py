@@ -50,21 +50,21 @@ def replay(
     "caps",
     metavar="d1=150",
     multiple=True,
-    callback=host.by_domain(host.number(0, 65535)),
+    callback=host.by_domain(host.number(0, 65535), "150"),
     help="Caps, % of a pCPU; none otherwise.",
 )
 @click.option(
     "--hard",
     metavar="d1=0-3",
     multiple=True,
-    callback=host.by_domain(host.all_pcpus),
+    callback=host.by_domain(host.all_pcpus, "0-3"),
     help="pCPUs that a domain's vCPUs may use; all otherwise.",
 )
 @click.option(
     "--soft",
     metavar="d1=0-3",
     multiple=True,
-    callback=host.by_domain(host.all_pcpus),
+    callback=host.by_domain(host.all_pcpus, "0-3"),
     help="pCPUs that they prefer; all otherwise.",
 )
 @host.ratelimit_option

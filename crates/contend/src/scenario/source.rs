@@ -170,6 +170,8 @@ impl Source<'_> {
             let at = At { file: self.file.into(), line: 0, key: String::new() };
             let spec = WorkloadSpec::from_toml(v).map_err(|e| workload_error(e, at, |span| self.line(span.start)))?;
             s.workload = Some(spec);
+            let file = v.get_ref().as_table().and_then(|t| t.get("file"));
+            s.workload_file = file.map(|file| self.at(file, "workload.file"));
         }
         Ok(s)
     }

@@ -22,6 +22,7 @@ use contend_trace::sink::{At, SchedSink, Task};
 use contend_trace::xentrace::{self, Clock};
 use contend_trace::{Context, TaskState, ftrace, perfetto};
 
+use crate::target::beginning;
 use tracks::Tracks;
 
 type Out = BufWriter<File>;
@@ -34,6 +35,18 @@ enum Format {
 /// Is a trace of this name one of Xen's records, as `xentrace` writes them? It ends in `.xentrace` or `.bin`.
 pub fn is_xentrace(named: &Path) -> bool {
     named.extension().is_some_and(|e| e == "xentrace" || e == "bin")
+}
+
+/// Is an existing file a trace as a run writes it? Then another may replace it.
+pub(crate) fn is_one(file: &mut File) -> bool {
+    let head = beginning(file, 256 << 10);
+    if head.starts_with(b"# tracer: nop") {
+        return true;
+    }
+    match contend_trace::Reader::from_read("", io::Cursor::new(head)) {
+        Ok(reader) => matches!(reader.format(), contend_trace::Format::Perfetto | contend_trace::Format::Xentrace),
+        Err(_) => false,
+    }
 }
 
 /// Begins a trace of a Xen host's records in the file `at`, with the time stamps of a 2.4 GHz TSC: what `xenalyze` assumes.

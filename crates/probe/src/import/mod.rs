@@ -7,6 +7,8 @@
 mod lstopo;
 mod slit;
 
+use std::collections::BTreeSet;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use contend_machine::{HZ_DEFAULT, HZ_MAX, HZ_MIN, Machine};
@@ -62,12 +64,16 @@ fn wrong(file: &Path, line: Option<u32>, what: impl Into<String>) -> ProbeError 
 
 fn text_of(file: &Path) -> Result<String, ProbeError> {
     let read = |e: std::io::Error| wrong(file, None, format!("cannot be read: {}", contend_machine::reason(&e)));
-    let size = std::fs::metadata(file).map_err(read)?.len();
-    if size > BYTES_MAX {
-        return Err(wrong(file, None, format!("found {size} bytes; should be at most {BYTES_MAX}")));
+    // A device may have no end, and a pipe no writer.
+    if !std::fs::metadata(file).map_err(read)?.is_file() {
+        return Err(wrong(file, None, "found a directory, device or pipe; should be a file"));
     }
-    String::from_utf8(std::fs::read(file).map_err(read)?)
-        .map_err(|_| wrong(file, None, "found binary data; should be UTF-8 text"))
+    let mut bytes = Vec::new();
+    std::fs::File::open(file).map_err(read)?.take(BYTES_MAX + 1).read_to_end(&mut bytes).map_err(read)?;
+    if bytes.len() as u64 > BYTES_MAX {
+        return Err(wrong(file, None, format!("found more than {BYTES_MAX} bytes; should be at most so many")));
+    }
+    String::from_utf8(bytes).map_err(|_| wrong(file, None, "found binary data; should be UTF-8 text"))
 }
 
 /// Makes a machine file.
@@ -95,7 +101,9 @@ pub fn import(from: &From) -> Result<Imported, ProbeError> {
             let roots = Roots::default();
             let processor = here.insert(Processor::read(&roots.proc));
             let model = Some(processor.model.clone());
-            (sysfs::read(&roots.devices, &sys::allowed()), "sysfs".to_string(), model)
+            let mut raw = sysfs::read(&roots.devices, &sys::allowed());
+            raw.notes.extend(kinds(&roots.devices, &raw));
+            (raw, "sysfs".to_string(), model)
         }
     };
     if let Some(file) = &from.slit {
@@ -160,17 +168,34 @@ fn copied(dir: &Path) -> Result<Raw, ProbeError> {
     if raw.cpus.is_empty() {
         return Err(wrong(&root.join("cpu/online"), None, "found no CPUs; should list them, such as 0-3"));
     }
-    // What is the same for all is worth nothing; the files are ARM's.
-    let capacities: std::collections::BTreeSet<String> = raw
-        .cpus
-        .iter()
-        .filter_map(|c| std::fs::read_to_string(root.join(format!("cpu/cpu{}/cpu_capacity", c.id))).ok())
-        .map(|t| t.trim().to_string())
-        .collect();
-    if capacities.len() > 1 {
-        raw.notes.push(hybrid(capacities.len()));
-    }
+    raw.notes.extend(kinds(root, &raw));
     Ok(raw)
+}
+
+/// Whether the CPUs are of several kinds, by what the kernel says of them: their capacity (ARM), lists of their kinds beside
+/// `system/` (x86), their highest frequency. What is the same for all is worth nothing.
+fn kinds(root: &Path, raw: &Raw) -> Option<String> {
+    let different = |file: &str| {
+        let of = raw.cpus.iter().filter_map(|c| sysfs::text(&root.join(format!("cpu/cpu{}/{file}", c.id))));
+        of.collect::<BTreeSet<String>>().len()
+    };
+    let capacities = different("cpu_capacity");
+    if capacities > 1 {
+        return Some(hybrid(capacities));
+    }
+    let online: CpuSet = raw.cpus.iter().map(|c| c.id).collect();
+    let listed = ["cpu_core", "cpu_atom", "cpu_lowpower"].into_iter().filter(|kind| {
+        let list = sysfs::text(&root.join("..").join(kind).join("cpus")).and_then(|t| sysfs::list(&t));
+        list.is_some_and(|list| !list.is_disjoint(&online))
+    });
+    let listed = listed.count();
+    if listed > 1 {
+        return Some(hybrid(listed));
+    }
+    let frequencies = different("cpufreq/cpuinfo_max_freq");
+    (frequencies > 1).then(|| {
+        format!("CPUs of {frequencies} highest frequencies (hybrid, or some that go higher): a machine file has one speed for all")
+    })
 }
 
 fn hybrid(kinds: usize) -> String {
