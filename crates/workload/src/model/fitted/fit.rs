@@ -168,16 +168,16 @@ fn role(name: &str, mut s: Seen, names: &[String], open: &dyn Fn(usize) -> Optio
     }
 }
 
-/// Names of the roles, and the role of each task: tasks of one name whose parents are of one role. Where a name has several roles,
-/// those of tasks that others start bear their parent's, too. A role never descends from itself: a child that is called as
+/// Names of the roles, and the role of each task: tasks of one name, class and nice value whose parents are of one role. Where a name
+/// has several roles, those of tasks that others start bear their parent's, too, then class or nice value. A role never descends from itself: a child that is called as
 /// its parent is another one.
 fn roles(model: &Exact) -> (Vec<String>, Vec<usize>) {
     let parents = model.parents();
-    let mut keys: Vec<(String, Option<usize>)> = Vec::new();
+    let mut keys: Vec<(String, Option<usize>, Sched)> = Vec::new();
     let mut role_of = Vec::with_capacity(model.tasks.len());
     for (i, t) in model.tasks.iter().enumerate() {
         // Parents stand before their children.
-        let key = (t.name.clone(), parents[i].map(|p| role_of[p as usize]));
+        let key = (t.name.clone(), parents[i].map(|p| role_of[p as usize]), t.sched);
         let role = keys.iter().position(|k| *k == key).unwrap_or_else(|| {
             keys.push(key);
             keys.len() - 1
@@ -185,14 +185,37 @@ fn roles(model: &Exact) -> (Vec<String>, Vec<usize>) {
         role_of.push(role);
     }
     let mut names: Vec<String> = Vec::new();
-    for (i, (name, parent)) in keys.iter().enumerate() {
-        let alone = keys.iter().filter(|(n, _)| n == name).count() == 1;
-        let full = match parent {
-            Some(p) if !alone => format!("{name}<{}", names[*p]),
+    for (i, (name, parent, sched)) in keys.iter().enumerate() {
+        let others = || keys.iter().enumerate().filter(move |(k, (n, ..))| *k != i && n == name).map(|(_, key)| key);
+        let mut full = match parent {
+            Some(p) if others().any(|(_, q, _)| q != parent) => format!("{name}<{}", names[*p]),
             _ => name.clone(),
         };
+        if others().any(|(_, q, s)| q == parent && s != sched) {
+            let words = class::text(*sched).unwrap_or_else(|| format!("nice:{}", sched.nice()));
+            full = format!("{full} {words}");
+        }
         let own = if names.contains(&full) { format!("{full}#{i}") } else { full };
         names.push(own);
     }
     (names, role_of)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Task;
+
+    #[test]
+    fn roles_are_of_one_class_and_nice_value() {
+        let mut model = Exact::default();
+        for (pid, sched) in (1..).zip(["fifo:50", "", "fifo:50"]) {
+            let sched = Sched::parse(sched).unwrap_or(Sched::Normal(10));
+            let name = "head".into();
+            model.tasks.push(Task { name, pid, sched, session: None, from: 0, to: 0, initial: true, exited: true });
+        }
+        let roles: Vec<_> = fit(&model).roles.into_iter().map(|r| (r.name, r.tasks, r.nice, r.sched)).collect();
+        let of = |name: &str, tasks, nice, sched: Option<&str>| (name.to_string(), tasks, nice, sched.map(Into::into));
+        assert_eq!(roles, [of("head fifo:50", 2, 0, Some("fifo:50")), of("head nice:10", 1, 10, None)]);
+    }
 }
