@@ -119,8 +119,9 @@ def test_a_damaged_summary(stored: Path) -> None:
 
     file = stored / "summary.json"
     whole = file.read_text()
+    damages: tuple[Any, ...] = (None, "x", [], {})
     for path in paths(json.loads(whole)):
-        for damage in (None, "x", [], {}):
+        for damage in damages:
             summary = json.loads(whole)
             place = summary
             for key in path[:-1]:

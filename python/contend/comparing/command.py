@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
+from pathlib import Path
 
 import click
 
@@ -69,13 +71,15 @@ def compare(
     if seeds and vary_machine:
         raise click.UsageError("--seeds and --vary-machine: should be one of them")
     from contend.comparing import comparison
+    from contend.result import reading
 
     if plot:
         from contend import plot as plotting
 
         # A file that cannot be drawn is refused before the work, not after it.
         plotting.pyplot(plot)
-    with working(RunsProgress(forced=progress)) as line:
+    stored = [given for given in (baseline, *results) if Path(given).is_dir()]
+    with working(RunsProgress(forced=progress)) as line, reading(*stored) if stored else nullcontext():
         found = comparison.compare(
             baseline,
             *results,
