@@ -132,7 +132,7 @@ def test_two_hosts_are_compared(two: Path, tmp_path: Path) -> None:
     assert changed["xen.patches"] == ["none", "1-24"]
     assert report.patches_words([1, 2, 3, 7, 9, 10]) == "1-3,7,9-10"
     names = {r.name for r in found.results[0].rows}
-    assert {"vm1: within its soft affinity", "vm1: waited", "lock_kinds.schedule.wait_s", "sched_ctx"} <= names
+    assert {"vm1: within its soft affinity", "vm1: waited", "sched_ctx"} <= names
     out = text.console()
     with out.capture() as capture:
         show.compared(found, out)
