@@ -255,13 +255,10 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
     }
     /// One more is queued here; the first one needs time.
     fn count_in(&self, p: &P, held: &Held, over: &[u16]) {
+        self.with_rq(p, held, |rd| over.iter().for_each(|i| rd.bandwidth.groups[usize::from(*i)].nr += 1));
         for i in over.iter().map(|i| usize::from(*i)) {
-            let first = self.with_rq(p, held, |rd| {
-                let local = &mut rd.bandwidth.groups[i];
-                local.nr += 1;
-                local.nr == 1
-            });
-            if first {
+            // Not if a group further in had none: then it was parked, and is counted no more.
+            if self.with_rq(p, held, |rd| rd.bandwidth.groups[i].nr == 1) {
                 self.has_time(p, held, i, true);
             }
         }
