@@ -5,7 +5,7 @@ use std::path::Path;
 use contend_trace::xentrace::Clock;
 use contend_workload::WorkloadSpec;
 use contend_workload::model::fitted::{self, Fitted};
-use contend_workload::model::step::Why;
+use contend_workload::model::step::{What, Why};
 use contend_workload::model::{Exact, Model, Start, rt_app};
 use contend_workload::recording::{RecordingReport, RecordingSpec};
 use serde_json::{Value, json};
@@ -242,6 +242,18 @@ fn limits(model: &Exact) -> Vec<String> {
             seconds(longest),
             seconds(all),
             all as f64 / longest as f64,
+        ));
+    }
+    let starts = |task: u32| model.steps_of(task as usize).filter(|s| matches!(s, What::Spawn(_))).count();
+    if let Some(task) = model.scripts.iter().copied().max_by_key(|&t| starts(t)) {
+        said.push(format!(
+            "{} started its {} tasks one after another{}: the program's own order, here and elsewhere.",
+            model.tasks[task as usize].name,
+            starts(task),
+            match model.scripts.len() {
+                1 => String::new(),
+                n => format!(", and so did {} more", n - 1),
+            }
         ));
     }
     let mut fixed = [0u64; 2];

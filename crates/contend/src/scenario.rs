@@ -417,7 +417,7 @@ impl Scenario {
         })?;
         let topo = &changed.topology;
         let host = xen::host(self, topo, machine)?;
-        let guests = guest::plan(self, &guest::Host { hz: changed.hz, topo, xen: host.as_ref() })?;
+        let guests = guest::plan(self, &guest::Host { hz: changed.hz, topo, xen: host.as_ref(), base: &self.base })?;
         let groups = groups::plan(self, &guests, preset.policy, &features)?;
         let xen = host.map(|x| x.finish(self, topo, &guests)).transpose()?;
         Ok(Plan {
@@ -432,7 +432,7 @@ impl Scenario {
             stall_ns: self.stall_ns,
             machine_set,
             groups,
-            workload: self.workload.clone(),
+            workload: self.workload.clone().map(|w| recording::resolved(w, &self.base)).transpose()?,
             guests,
             kvm,
             xen,

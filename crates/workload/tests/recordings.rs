@@ -785,3 +785,53 @@ fn a_fitted_client_waits_for_replies() {
         assert!((least..least + least / 4).contains(&s.virtual_ns), "{servers}: {}", s.virtual_ns);
     }
 }
+
+/// A script's children run one after another, wherever it runs; `--jobs` is not for it.
+#[test]
+fn a_fitted_script_stays_in_turn() {
+    let text = make(&[(11, 100, 1100), (12, 1103, 2100), (13, 2103, 3100), (14, 3103, 4100)]);
+    let (model, _) = small().model(text.into_bytes(), &|_| Ok(free())).expect("a recording");
+    assert!(model.jobs.is_none());
+    assert_eq!(model.scripts.len(), 1);
+    // The exact form says so in its file, too.
+    let Ok(Model::Exact(model)) = Model::parse(&Model::Exact(model).to_bytes(), "m") else { panic!("an exact model") };
+    let model = fitted::fit(&model);
+    let starts: Vec<_> = model.roles.iter().flat_map(|r| &r.starts).map(|s| (s.role.as_str(), s.at_once)).collect();
+    assert_eq!(starts, [("cc", 1)]);
+
+    let text = Model::Fitted(model).to_bytes();
+    let mut w = Workload::default();
+    let spec = ModelSpec { file: "m".into(), copies: 2, ..ModelSpec::default() };
+    spec.build(&mut w, 0, &text).expect("a model");
+    let s = simulated("8c", w);
+    assert_eq!(s.outcome, Outcome::Finished);
+    assert!((3900.0..4400.0).contains(&(s.virtual_ns as f64 / 1e3)), "{}", s.virtual_ns);
+    let refused = ModelSpec { jobs: 4, ..spec }.build(&mut Workload::default(), 0, &text);
+    assert!(refused.err().expect("no jobs").to_string().contains("make -j and xargs -P"));
+}
+
+/// Slots are a task's own, and all that it starts under a limit share them.
+#[test]
+fn slots_are_of_one_task_for_all_that_it_starts() {
+    let model = |makes: u32, at_once: u32| {
+        format!(
+            "schema = 1\nform = \"fitted\"\n[source]\nrecording = \"x\"\ncpus = 2\nspan_ns = 1\n\
+             [[role]]\nname = \"make\"\ntasks = {makes}\nturns = [1]\nrun_us = [0]\n\
+             starts = [{{ role = \"cc\", per_life = 4.0, at_once = {at_once} }}, {{ role = \"ld\", per_life = 4.0, at_once = {at_once} }}]\n\
+             [[role]]\nname = \"cc\"\ntasks = 0\nturns = [1]\nrun_us = [1000]\n\
+             [[role]]\nname = \"ld\"\ntasks = 0\nturns = [1]\nrun_us = [1000]\n"
+        )
+    };
+    // Eight of 1 ms each, for each make; new tasks may share a CPU for a moment.
+    for (makes, at_once, jobs, ms) in
+        [(1, 1, 0, 8), (1, 2, 0, 4), (1, 2, 1, 8), (1, 2, 4, 2), (4, 2, 0, 4), (1, 0, 0, 1)]
+    {
+        let mut w = Workload::default();
+        let spec = ModelSpec { file: "m".into(), jobs, ..ModelSpec::default() };
+        spec.build(&mut w, 0, model(makes, at_once).as_bytes()).expect("a model");
+        let s = simulated("32c", w);
+        assert_eq!(s.outcome, Outcome::Finished);
+        let found = s.virtual_ns as f64 / 1e6;
+        assert!((f64::from(ms)..f64::from(ms) * 1.5).contains(&found), "{makes}, {at_once}, {jobs}: {found}");
+    }
+}

@@ -72,10 +72,11 @@ def _ends(role: dict[str, Any]) -> str:
 
 
 def _starts(role: dict[str, Any]) -> str:
-    return ", ".join(
-        f"{s['per_life']:g} {s['role']}" + (f" (at most {s['at_once']} at once)" if s["at_once"] else "")
-        for s in role["starts"]
-    )
+    return ", ".join(f"{s['per_life']:g} {s['role']}{_limit(s['at_once'])}" for s in role["starts"])
+
+
+def _limit(at_once: int) -> str:
+    return {0: "", 1: " (in turn)"}.get(at_once, f" (at most {at_once} at once)")
 
 
 def show(said: dict[str, Any], out: Any) -> None:

@@ -21,6 +21,7 @@
 //! and has more keys ([`super::xen`]).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use contend_machine::{HZ_MAX, HZ_MIN, Machine, Topology};
 use contend_platform::CpuId;
@@ -37,7 +38,7 @@ use super::resolved::{differ, plain};
 use super::source::{Source, found};
 use super::xen::domain::{self, DomainKeys};
 use super::xen::{GuestDomain, XenPlan};
-use super::{Given, POLICY_DEFAULT, Result, Scenario, preset, set_at, workload_error};
+use super::{Given, POLICY_DEFAULT, Result, Scenario, preset, recording, set_at, workload_error};
 use crate::error::{At, ScenarioError};
 use crate::names::did_you_mean;
 
@@ -332,7 +333,7 @@ impl GuestTable {
             pin: self.pin.as_ref().map_or(Pin::None, |pin| pin.value),
             group: self.group.as_ref().map(|group| group.value.clone()),
             background: self.background,
-            workload: workload.clone(),
+            workload: recording::resolved(workload.clone(), on.base)?,
             memory: self.domain.memory(on.topo, &self.at)?,
             domain,
             at: self.at.clone(),
@@ -366,6 +367,8 @@ pub(super) struct Host<'a> {
     pub hz: u32,
     pub topo: &'a Topology,
     pub xen: Option<&'a XenPlan>,
+    /// What the scenario's paths are relative to.
+    pub base: &'a Path,
 }
 
 /// Keys with a word as their value.

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use contend_machine::reason;
+use contend_workload::WorkloadSpec;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -90,6 +91,33 @@ pub(super) fn scenario(dir: &Path) -> Result<Scenario> {
     Ok(scenario)
 }
 
+/// A workload with each recording that it names by its directory named by its files: the events, and the recorded machine and
+/// the sessions unless the workload names others.
+pub(super) fn resolved(mut workload: WorkloadSpec, base: &Path) -> Result<WorkloadSpec> {
+    match &mut workload {
+        WorkloadSpec::Recording(given) if base.join(&given.file).join(FILE).is_file() => {
+            let dir = std::mem::take(&mut given.file);
+            let Some(WorkloadSpec::Recording(own)) = scenario(&base.join(&dir))?.workload else {
+                unreachable!("a recording's directory is a recording");
+            };
+            let within = |file: String| Path::new(&dir).join(file).to_string_lossy().into_owned();
+            given.file = within(own.file);
+            for (given, own) in [(&mut given.recorded_on, own.recorded_on), (&mut given.sessions, own.sessions)] {
+                if given.is_empty() && !own.is_empty() {
+                    *given = within(own);
+                }
+            }
+        }
+        WorkloadSpec::Mix(mix) => {
+            for part in &mut mix.parts {
+                part.workload = resolved(part.workload.clone(), base)?;
+            }
+        }
+        _ => {}
+    }
+    Ok(workload)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -99,6 +127,20 @@ mod tests {
         std::fs::create_dir_all(&dir).unwrap();
         std::fs::write(dir.join(FILE), text).unwrap();
         dir
+    }
+
+    #[test]
+    fn a_scenario_may_name_the_directory() {
+        let dir = dir("named", "schema = 1\nfile = \"trace.dat\"\n");
+        std::fs::write(dir.join(MACHINE), contend_machine::Machine::synthetic("2c").unwrap().to_toml()).unwrap();
+        let (base, own) = (dir.parent().unwrap(), dir.file_name().unwrap().to_str().unwrap());
+        let text = |more: &str| format!("machine = \"8c\"\n[workload]\nkind = \"recording\"\nfile = \"{own}\"\n{more}");
+        for (more, machine) in [("", format!("{own}/{MACHINE}")), ("recorded_on = \"4c\"", "4c".into())] {
+            let plan = Scenario::parse(&text(more), "s.toml", base).unwrap().plan().unwrap();
+            let Some(WorkloadSpec::Recording(r)) = plan.workload else { panic!("a recording") };
+            assert_eq!((r.file, r.recorded_on, r.sessions), (format!("{own}/trace.dat"), machine, String::new()));
+        }
+        std::fs::remove_dir_all(dir).unwrap();
     }
 
     #[test]

@@ -47,6 +47,8 @@ pub struct Exact {
     pub steps: Vec<Step>,
     /// Job structure, where there is one.
     pub jobs: Option<Jobs>,
+    /// Tasks that started others one after another, as a script does.
+    pub scripts: Vec<u32>,
 }
 
 /// One task.

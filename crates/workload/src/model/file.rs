@@ -77,6 +77,8 @@ impl fmt::Display for Line {
 struct Head {
     schema: u32,
     form: String,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    scripts: Vec<u32>,
     source: Source,
     #[serde(default)]
     jobs: Option<Jobs>,
@@ -245,6 +247,7 @@ fn columns(model: &Exact) -> Vec<u8> {
     let head = Head {
         schema: SCHEMA,
         form: "exact".into(),
+        scripts: model.scripts.clone(),
         source: model.source.clone(),
         jobs: model.jobs.clone(),
         task: (model.tasks.iter())
@@ -305,7 +308,7 @@ fn exact(bytes: &[u8], file: &str) -> Result<Exact, ModelError> {
         let batch = batch.map_err(|e| bad(format!("damaged: {e}")))?;
         read_batch(&batch, &mut row, &mut steps).map_err(|what| error(file, &format!("row {row}"), what))?;
     }
-    let mut model = Exact { source: head.source, jobs: head.jobs, ..Exact::default() };
+    let mut model = Exact { source: head.source, jobs: head.jobs, scripts: head.scripts, ..Exact::default() };
     for (t, own) in std::iter::zip(head.task, steps) {
         let from = model.steps.len();
         model.steps.extend(own);
@@ -414,6 +417,9 @@ fn check(model: &Exact) -> Result<(), String> {
     let jobs = model.jobs.iter().flat_map(|j| &j.dispatchers);
     if let Some(d) = jobs.clone().find(|d| !known(d.task) || d.jobs.iter().any(|j| !known(j.task))) {
         return Err(format!("jobs: dispatcher {} or one of its jobs is no task", d.task));
+    }
+    if let Some(task) = model.scripts.iter().find(|&&task| !known(task)) {
+        return Err(format!("scripts: {task} is no task"));
     }
     Ok(())
 }

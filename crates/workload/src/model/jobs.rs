@@ -72,8 +72,8 @@ pub enum Order {
     Sleep(u32),
 }
 
-/// Look for dispatchers.
-pub fn find(order: &[Order]) -> Option<Jobs> {
+/// Look for dispatchers, and for scripts: tasks that started several others, each after the end of the one before.
+pub fn find(order: &[Order]) -> (Option<Jobs>, Vec<u32>) {
     let mut parents: FxHashMap<u32, u32> = FxHashMap::default();
     let mut seen: FxHashMap<u32, Seen> = FxHashMap::default();
     let mut tasks = Vec::new();
@@ -100,7 +100,8 @@ pub fn find(order: &[Order]) -> Option<Jobs> {
         }
     }
     let dispatchers: Vec<Dispatcher> = tasks.iter().filter_map(|t| seen[t].dispatcher(*t)).collect();
-    (!dispatchers.is_empty()).then_some(Jobs { dispatchers })
+    let scripts = tasks.into_iter().filter(|t| seen[t].most == 1 && seen[t].starts.len() > 1).collect();
+    ((!dispatchers.is_empty()).then_some(Jobs { dispatchers }), scripts)
 }
 
 /// A child that has ended.

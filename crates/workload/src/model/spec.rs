@@ -39,7 +39,7 @@ impl ModelSpec {
             Model::Exact(m) => (m.tasks.len() as u64, m.jobs.is_some()),
             Model::Fitted(m) => {
                 let tasks = m.roles.iter().map(|r| u64::from(r.tasks)).sum();
-                (tasks, m.roles.iter().any(|r| r.starts.iter().any(|s| s.at_once > 0)))
+                (tasks, m.roles.iter().any(|r| r.starts.iter().any(|s| s.at_once > 1)))
             }
         };
         if tasks * self.copies > TASKS_MAX {

@@ -68,7 +68,7 @@ pub fn cut(chains: &Chains, chosen: &Chosen, source: Source, work: &KernelWork) 
             })
         })
         .collect();
-    model.jobs = jobs::find(&order);
+    (model.jobs, model.scripts) = jobs::find(&order);
     (model, r)
 }
 

@@ -49,7 +49,7 @@ use crate::speed::{RecordedOn, Rescaled};
 spec! {
     /// A recording of a real kernel, replayed task by task (docs/recordings.md). Ends with the recording's tasks.
     pub struct RecordingSpec = "recording" {
-        /// The file, relative to the scenario: any format of docs/traces.md.
+        /// The file, relative to the scenario: any format of docs/traces.md; or a directory that `contend record` made.
         file: String [()] = String::new(), "path";
         /// The machine it was recorded on: a machine file, or a name. What the kernel did there for wake-ups, sleeps and forks is taken
         /// out of runs, since the simulated kernel does it itself. Default: empty, one with the default costs.

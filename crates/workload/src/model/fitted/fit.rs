@@ -21,7 +21,7 @@ struct Seen {
     ends: BTreeMap<(By, Option<usize>), Vec<f64>>,
     wakes: BTreeMap<usize, u64>,
     starts: BTreeMap<usize, u64>,
-    /// Most tasks that one of its tasks started at once, by their role.
+    /// Most tasks that one of its tasks had at once, by their role, where that is a limit.
     at_once: BTreeMap<usize, u32>,
 }
 
@@ -34,6 +34,10 @@ pub fn fit(model: &Exact) -> Fitted {
             let most = seen[role_of[dispatcher.task as usize]].at_once.entry(role_of[job.task as usize]).or_default();
             *most = dispatcher.limit.max(*most);
         }
+    }
+    for role in in_turn(model, &role_of) {
+        let (at_once, starts) = (&mut seen[role].at_once, starts_of(model, &role_of, role));
+        starts.for_each(|child| _ = at_once.entry(child).or_insert(1));
     }
     // Slots stand for a dispatcher's waits for its jobs, and for what those tell it.
     let limited: Vec<(usize, usize)> =
@@ -96,6 +100,24 @@ pub fn fit(model: &Exact) -> Fitted {
     });
     let roles = roles.collect();
     Fitted { source: model.source.clone(), roles }
+}
+
+/// Roles whose tasks start others one after another: all those that start several.
+fn in_turn(model: &Exact, role_of: &[usize]) -> BTreeSet<usize> {
+    let scripts: BTreeSet<usize> = model.scripts.iter().map(|&t| t as usize).collect();
+    let starts = |task| model.steps_of(task).filter(|s| matches!(s, What::Spawn(_))).count();
+    let others = (0..model.tasks.len()).filter(|t| !scripts.contains(t) && starts(*t) > 1);
+    let others: BTreeSet<usize> = others.map(|t| role_of[t]).collect();
+    scripts.into_iter().map(|t| role_of[t]).filter(|role| !others.contains(role)).collect()
+}
+
+/// Roles of the tasks that a role's tasks start.
+fn starts_of<'a>(model: &'a Exact, role_of: &'a [usize], role: usize) -> impl Iterator<Item = usize> + 'a {
+    let tasks = (0..model.tasks.len()).filter(move |&t| role_of[t] == role);
+    tasks.flat_map(|t| model.steps_of(t)).filter_map(|s| match s {
+        What::Spawn(child) => Some(role_of[child as usize]),
+        _ => None,
+    })
 }
 
 /// Which roles ask which, and the most tasks that one of theirs asks.

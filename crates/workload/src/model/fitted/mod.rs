@@ -9,7 +9,6 @@
 //! where those begin is the seed's. What is still missed (tasks that wait for wake-ups that do not come, since
 //! two roles' shares were edited or cut apart) ends by itself after twice what nine of ten such sleeps took, and is
 //! counted: `model_timeouts`.
-
 //!
 //! **Requests and replies.** A client that finds the reply before it sleeps is woken by nobody: wake-ups alone do not close the loop of a
 //! client and its servers. So where the recording shows such pairs ([`super::pairs`]), a client's turn ends in asking the role, and
@@ -151,7 +150,8 @@ pub struct Start {
     pub role: String,
     /// How many in a life, on average.
     pub per_life: f64,
-    /// At most so many at once; 0: no limit. The recording's limit where it has one.
+    /// At most so many at once, those of the starter's other roles that have a limit counted in; 0: no limit. 1: one after another, as a script;
+    /// more: the recorded limit of jobs, which `jobs` moves.
     #[serde(default)]
     pub at_once: u32,
 }

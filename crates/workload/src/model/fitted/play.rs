@@ -5,6 +5,7 @@
 //! has served.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use contend_platform::{Nanos, Time};
@@ -38,8 +39,12 @@ struct Stage {
 struct Links {
     ends: Vec<Ending>,
     wakes: Vec<usize>,
-    /// Role, and its slots: semaphore and number.
-    starts: Vec<(usize, Option<(u32, u32)>)>,
+    /// Role, and whether a slot is needed.
+    starts: Vec<(usize, bool)>,
+    /// Slots of each task for those.
+    slots: u32,
+    /// As many semaphores as its tasks may be, each with a task's slots.
+    pool: Range<u32>,
 }
 
 /// How a turn ends.
@@ -76,6 +81,8 @@ struct Open {
     asked: Vec<VecDeque<u32>>,
     /// What is dealt out to the tasks of each role.
     deals: Vec<Deal>,
+    /// By role: semaphores of slots that no task has.
+    slots: Vec<Vec<u32>>,
     /// Tasks that live.
     alive: u64,
     ids: u64,
@@ -92,6 +99,7 @@ pub fn play(model: Fitted, w: &mut Workload, options: PlayOptions) {
     };
     let asked: Vec<Option<u32>> =
         model.roles.iter().map(|r| model.is_asked(r).then(|| object(format!("asked/{}", r.name), 0))).collect();
+    let lives = lives(&model);
     let mut links = Vec::new();
     for (i, role) in model.roles.iter().enumerate() {
         let ends = role.ends.iter().map(|e| match (e.by(), asked[i]) {
@@ -105,13 +113,13 @@ pub fn play(model: Fitted, w: &mut Workload, options: PlayOptions) {
             _ => Ending::Sleep,
         });
         let ends = ends.collect();
-        let starts = role.starts.iter().map(|s| {
-            let at_once = options.jobs.filter(|_| s.at_once > 0).unwrap_or(s.at_once);
-            let slots = (at_once > 0).then(|| (object(format!("slots/{}/{}", role.name, s.role), at_once), at_once));
-            (number(&s.role), slots)
-        });
-        let starts = starts.collect();
-        links.push(Links { ends, wakes: role.wakes.iter().map(|w| number(&w.role)).collect(), starts });
+        let most = role.starts.iter().map(|s| s.at_once).max().unwrap_or(0);
+        let slots = options.jobs.filter(|_| most > 1).unwrap_or(most);
+        let pool = if slots > 0 { lives[i] } else { 0 };
+        let pool: Vec<u32> = (0..pool).map(|life| object(format!("slots/{}/{life}", role.name), slots)).collect();
+        let pool = pool.first().map_or(0..0, |first| *first..first + pool.len() as u32);
+        let starts = role.starts.iter().map(|s| (number(&s.role), s.at_once > 0)).collect();
+        links.push(Links { ends, wakes: role.wakes.iter().map(|w| number(&w.role)).collect(), starts, slots, pool });
     }
     let waits =
         || model.roles.iter().flat_map(|r| &r.ends).filter(|e| matches!(e.by(), Some(By::Sleep(Why::Task) | By::Ask)));
@@ -126,6 +134,7 @@ pub fn play(model: Fitted, w: &mut Workload, options: PlayOptions) {
             open: Mutex::new(Open {
                 asked: vec![VecDeque::new(); model.roles.len()],
                 deals: model.roles.iter().map(Deal::of).collect(),
+                slots: links.iter().map(|l| l.pool.clone().rev().collect()).collect(),
                 ..Open::default()
             }),
         });
@@ -147,6 +156,25 @@ pub fn play(model: Fitted, w: &mut Workload, options: PlayOptions) {
             w.task(TaskSpec { background: true, ..spec });
         }
     }
+}
+
+/// Of more tasks of a role than this at a time, the others start without limit.
+const POOL_MAX: u32 = 4096;
+
+/// How many tasks each role has in a whole run, at most about [`POOL_MAX`].
+fn lives(model: &Fitted) -> Vec<u32> {
+    let mut lives = vec![0u32; model.roles.len()];
+    // Role by role, with all that its tasks start: roles do not start themselves.
+    let mut todo: Vec<(usize, u32)> = model.roles.iter().map(|r| r.tasks).enumerate().filter(|(_, n)| *n > 0).collect();
+    while let Some((role, n)) = todo.pop() {
+        let n = n.min(POOL_MAX - lives[role]);
+        lives[role] += n;
+        for s in model.roles[role].starts.iter().filter(|_| n > 0) {
+            let child = model.roles.iter().position(|r| r.name == s.role).expect("checked");
+            todo.push((child, (f64::from(n) * s.per_life).ceil().min(f64::from(POOL_MAX)) as u32));
+        }
+    }
+    lives
 }
 
 /// Steps of the sequences that draw turns, run times and sleeps: the golden ratio, and the roots of 2 and 3, less their whole parts. A
@@ -213,6 +241,8 @@ struct Actor {
     role: usize,
     /// The slot that it gives back at its end.
     slot: Option<u32>,
+    /// Its own slots, for those that it starts.
+    slots: Option<u32>,
     /// Turns that are left; unknown before the first.
     turns: Option<u32>,
     /// Starts that are left, by entry.
@@ -242,6 +272,7 @@ impl Actor {
             copy,
             role,
             slot,
+            slots: None,
             turns: None,
             starts: Vec::new(),
             unanswered: vec![0; r.ends.len()],
@@ -269,6 +300,7 @@ impl Actor {
         let role = &self.stage.model.roles[self.role];
         let deal = &mut open.deals[self.role];
         self.turns = Some((role.turns.at(deal.place(0, cx)).round() as u32).max(1));
+        self.slots = open.slots[self.role].pop();
         self.starts = std::iter::zip(&mut deal.starts, &role.starts).map(|(even, s)| even.take(s.per_life)).collect();
     }
 
@@ -282,11 +314,11 @@ impl Actor {
             let n = open.deals[self.role].wakes[entry].take(role.wakes[entry].per_turn);
             events.extend((0..n).map(|_| self.post(who as u32, 1)));
         }
-        for (entry, &(who, slots)) in links.starts.iter().enumerate() {
+        for (entry, &(who, limited)) in links.starts.iter().enumerate() {
             // Evenly over the turns that are left.
             let n = self.starts[entry].div_ceil(left);
             self.starts[entry] -= n;
-            let slot = slots.map(|(slot, _)| slot);
+            let slot = self.slots.filter(|_| limited);
             for _ in 0..n {
                 events.extend(slot.map(|s| Due::Op(Op::SemWait(self.object(s)))));
                 events.push(Due::Op(Op::Spawn(Box::new(Actor::spec(&stage, self.copy, open, who, slot)))));
@@ -374,11 +406,11 @@ impl Actor {
         let stage = Arc::clone(&self.stage);
         let links = &stage.links[self.role];
         self.due.extend(self.slot.map(|slot| self.post(slot, 1)));
-        // A dispatcher's jobs have ended when it has all slots.
-        for (slot, all) in links.starts.iter().filter_map(|(_, slots)| *slots) {
-            self.due.push(self.post(slot, all));
-            let object = self.object(slot);
-            self.due.extend((0..all).map(|_| Due::Op(Op::SemWait(object))));
+        // All that it has started have ended when it has all slots.
+        if let Some(slots) = self.slots {
+            self.due.push(self.post(slots, links.slots));
+            let object = self.object(slots);
+            self.due.extend((0..links.slots).map(|_| Due::Op(Op::SemWait(object))));
         }
         for (entry, end) in links.ends.iter().enumerate() {
             if let Ending::Ask { reply, .. } = *end {
@@ -438,7 +470,9 @@ impl Program for Actor {
                 return self.op(due, cx);
             }
         }
-        self.stage.copies[self.copy].open().alive -= 1;
+        let mut open = self.stage.copies[self.copy].open();
+        open.alive -= 1;
+        open.slots[self.role].extend(self.slots.take());
         Op::Exit
     }
 }
