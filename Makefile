@@ -9,6 +9,8 @@ CONTEND := $(BIN)/contend
 CLIPPY_FLAGS ?= $(if $(CI),-D warnings)
 export VIRTUAL_ENV := $(CURDIR)/$(VENV)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Python tests run side by side; some use all cores themselves.
+PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
 # The same code, the same verdict: property tests draw the same cases each time. New ones: make fuzz.
 SEED ?= 1
 
@@ -26,7 +28,7 @@ test: lint rust-test build python-test ## Everything: formats, lints, all tests 
 
 quick: build $(VENV)/dev-ready ## Part of the tests (under a minute after a build)
 	$(CARGO) test --quiet --lib -p contend-platform -p contend-locks -p contend-machine -p contend-sched -p contend
-	$(BIN)/python -m pytest -q -m "not slow"
+	$(PYTEST) -q -m "not slow"
 
 docs: build $(VENV)/dev-ready ## Build the docs site into site/ (the tests build it, too)
 	@# Not --quiet: it would also silence --strict.
@@ -64,7 +66,7 @@ rust-test: ## All Rust tests
 python-test: build $(VENV)/dev-ready ## Python: types, stubs, tests
 	$(BIN)/mypy
 	$(BIN)/python -m mypy.stubtest contend._core
-	$(BIN)/python -m pytest
+	$(PYTEST)
 
 fuzz: ## The property tests with new cases, until one fails or Ctrl-C; it says how to repeat what failed
 	@tests=$$(grep -rl 'proptest!' crates/*/tests crates/*/src | sed 's,^crates/\([^/]*\)/.*,contend-\1,' | sort -u | sed 's/^/-p /'); \

@@ -41,7 +41,7 @@ def contend(tmp_path: Path) -> Contend:
     """Run the command in an empty directory."""
 
     def run(
-        *args: str | Path, env: dict[str, str] | None = None, timeout: float = 120
+        *args: str | Path, env: dict[str, str] | None = None, timeout: float = 300
     ) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [sys.executable, "-m", "contend", *map(str, args)],
