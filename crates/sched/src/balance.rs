@@ -4,14 +4,17 @@
 //! Reading another CPU's load is a line miss; taking tasks needs its lock. Several idle CPUs choose the same busiest queue
 //! and then wait for one another there: that is a result here, not an input.
 
+mod newidle;
+mod pull;
+
 use crate::domains::{CAPACITY, Domain, GroupSize, Level};
 use crate::features::{Balance, IdleSearch};
-use crate::kernel::{Held, Kernel};
+use crate::kernel::Kernel;
 use crate::pelt::Average;
-use crate::policy::{Enqueue, Policy};
+use crate::policy::Policy;
 use crate::rq::{BalanceStats, DomainLearned, NEED_RESCHED, peek_curr, peek_load, peek_nr_running, peek_taken};
 use contend_platform::Ordering::{Acquire, Relaxed};
-use contend_platform::{Account, CpuId, Ipi, Nanos, SchedEvent, SchedPlatform, TaskId, Time, Work};
+use contend_platform::{Account, CpuId, Ipi, Nanos, SchedPlatform, Time, Work};
 use std::sync::Arc;
 
 const MS: Nanos = 1_000_000;
@@ -135,122 +138,15 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         }
     }
 
-    /// A domain's imbalance_pct in this era, for wake_affine.
-    pub(crate) fn imbalance_pct(&self, d: &Domain) -> u64 {
-        self.level_params(d).imbalance_pct
-    }
-
-    // ---- newidle ---------------------------------------------------------------------------------------------
-
-    /// schedule() found nothing on this CPU: look elsewhere, without the own lock. Returns with it held again.
-    pub(crate) fn newidle_balance(&self, p: &P, held: Held) -> Held {
-        let before = p.enter(Account::Balance);
-        let held = self.newidle_pull(p, held);
-        p.enter(before);
-        held
-    }
-
-    fn newidle_pull(&self, p: &P, held: Held) -> Held {
-        let era = self.features.balance;
-        let cpu = held.0;
-        let avg_idle = p.load(&self.rq(cpu).avg_idle, Relaxed);
-        let domains = self.domains.of(cpu);
-        // What was due by the intervals of a busy CPU is due by those of an idle one.
-        let next = self.with_rq(p, &held, |rd| {
-            let due = std::iter::zip(&rd.balance, domains).map(|(b, d)| {
-                let params = self.level_params(d);
-                b.last_balance + b.interval.clamp(params.min_interval, params.max_interval).max(self.tick_ns)
-            });
-            due.min()
-        });
-        if let Some(next) = next {
-            if next < p.load(&self.rq(cpu).next_balance, Relaxed) {
-                p.store(&self.rq(cpu).next_balance, next, Relaxed);
-            }
-        }
-        let first_cost = self.with_learned(p, cpu, |d| d.first().map_or(0, |d| d.max_newidle_lb_cost));
-        let too_short = match era {
-            Balance::V6_18 => avg_idle < first_cost,
-            _ => avg_idle < self.features.migration_cost_ns,
-        };
-        let overloaded = era == Balance::V3_6 || p.load(&self.overloaded, Relaxed) != 0;
-        if too_short || !overloaded || domains.is_empty() {
-            return held;
-        }
-        if era == Balance::V6_18 && p.load(&self.rq(cpu).ttwu_pending, Relaxed) != 0 {
-            return held;
-        }
-        // The task that left is counted no more: not by this balance, which reads its own queue as others do, and not by
-        // wakers.
-        self.publish(p, &held);
-        self.unlock(p, held);
-        let began = p.now();
-        let mut spent = 0;
-        for (i, domain) in domains.iter().enumerate() {
-            let max_cost = self.newidle_gate(p, cpu, i, avg_idle, spent);
-            let Some(skip) = max_cost else { break };
-            if skip {
-                continue;
-            }
-            let t0 = p.now();
-            let pulled = self.load_balance(p, cpu, i, domain, When::NewIdle);
-            let took = p.now() - t0;
-            spent += took;
-            self.newidle_learn(p, cpu, i, took, pulled > 0);
-            if pulled > 0
-                || peek_nr_running(p.load(&self.rq(cpu).peek, Relaxed)) > 0
-                || p.load(&self.rq(cpu).resched, Relaxed) & NEED_RESCHED != 0
-            {
-                break;
-            }
-        }
-        let held = self.lock(p, cpu);
-        let total = p.now() - began;
-        self.with_rq(p, &held, |rd| rd.max_idle_balance_cost = rd.max_idle_balance_cost.max(total.min(500_000)));
-        held
-    }
-
-    /// Whether to balance a domain now: `None` ends the walk, `Some(true)` skips the domain.
-    fn newidle_gate(&self, p: &P, cpu: CpuId, i: usize, avg_idle: Nanos, spent: Nanos) -> Option<bool> {
-        let era = self.features.balance;
-        if era == Balance::V3_6 {
-            return Some(false);
-        }
-        let now = p.now();
-        let (cost, ratio) = self.with_learned(p, cpu, |d| {
-            decay_cost(&mut d[i], now);
-            (d[i].max_newidle_lb_cost, d[i].newidle_ratio)
-        });
-        if avg_idle < spent + cost {
-            return None;
-        }
-        // A dice without state: the low bits of the clock, mixed.
-        let dice = (now.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 54) as u32;
-        Some(self.features.ni_random && dice > 1 + ratio)
-    }
-
-    fn newidle_learn(&self, p: &P, cpu: CpuId, i: usize, took: Nanos, success: bool) {
-        let now = p.now();
-        self.with_learned(p, cpu, |d| {
-            let d = &mut d[i];
-            if took > d.max_newidle_lb_cost {
-                d.max_newidle_lb_cost = took;
-                d.cost_decay_at = now;
-            }
-            d.newidle_calls += 1;
-            d.newidle_success += u32::from(success);
-            if d.newidle_calls >= 1024 {
-                d.newidle_ratio = d.newidle_success;
-                d.newidle_calls /= 2;
-                d.newidle_success /= 2;
-            }
-        });
-    }
-
     /// What balancing has learned of the domains of `cpu`. `f` calls no platform operation.
     fn with_learned<R>(&self, p: &P, cpu: CpuId, f: impl FnOnce(&mut Vec<DomainLearned>) -> R) -> R {
         // SAFETY: nobody ever has the cell for writing; the mutex inside guards what it holds.
         unsafe { p.read(&self.rq(cpu).learned, |learned| f(&mut learned.lock().expect("no panic while held"))) }
+    }
+
+    /// A domain's imbalance_pct in this era, for wake_affine.
+    pub(crate) fn imbalance_pct(&self, d: &Domain) -> u64 {
+        self.level_params(d).imbalance_pct
     }
 
     // ---- periodic --------------------------------------------------------------------------------------------
@@ -617,166 +513,6 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             }
         }
         best.map(|(_, c)| c)
-    }
-
-    // ---- moving tasks ----------------------------------------------------------------------------------------
-
-    /// Move tasks from `src` to `dst`; returns how many, and how many of them were cache hot.
-    fn pull(&self, p: &P, src: CpuId, dst: CpuId, pull: Pull) -> (u64, u64) {
-        if src == dst {
-            return (0, 0);
-        }
-        if self.features.balance == Balance::V3_6 {
-            // Both locks for the whole pull.
-            let (a, b) = self.double_lock(p, src, dst);
-            let (from, to) = if a.0 == src { (&a, &b) } else { (&b, &a) };
-            let (moved, hot) = self.detach_tasks(p, from, dst, pull);
-            for &task in &moved {
-                self.attach_one(p, to, task);
-            }
-            if !moved.is_empty() {
-                self.publish(p, from);
-                self.publish(p, to);
-            }
-            let n = moved.len() as u64;
-            self.unlock(p, b);
-            self.unlock(p, a);
-            return (n, hot);
-        }
-        let held = self.lock(p, src);
-        let (moved, hot) = self.detach_tasks(p, &held, dst, pull);
-        if !moved.is_empty() {
-            self.publish(p, &held);
-        }
-        self.unlock(p, held);
-        self.attach(p, dst, &moved);
-        (moved.len() as u64, hot)
-    }
-
-    /// Take tasks off a locked queue; with the number of those that were cache hot.
-    fn detach_tasks(&self, p: &P, from: &Held, dst: CpuId, pull: Pull) -> (Vec<TaskId>, u64) {
-        let Pull { what, keep_hot, failed, idle } = pull;
-        // A task of more than twice what is to be moved stays; since 5.11 one counts for half as much with each failure.
-        let relaxed = |load: u64| match self.features.balance {
-            Balance::V6_18 => load.checked_shr(failed).unwrap_or(0),
-            _ => load / 2,
-        };
-        let max = self.features.nr_migrate as usize;
-        let mut candidates = Vec::new();
-        let now = p.now();
-        let (nr_running, curr) = self.with_rq(p, from, |rd| {
-            self.policy.candidates(&rd.pol, max, &mut candidates);
-            (rd.nr_running, rd.curr)
-        });
-        // A task woken while its CPU, looking for work, has not yet switched away from it is queued and still runs there.
-        candidates.retain(|t| Some(*t) != curr);
-        let mut moved = Vec::new();
-        let mut hot_moved = 0;
-        let mut left = match what {
-            Amount::Load(l) => l,
-            Amount::Tasks(n) => n,
-        };
-        for task in candidates {
-            // The source keeps one task.
-            if left == 0 || moved.len() as u32 + 1 >= nr_running.max(1) {
-                break;
-            }
-            p.charge(Work::BalanceTask, 1);
-            if !self.affinity(p, task).allows(dst) || !self.bandwidth_lets_move(p, from, task, dst) {
-                continue;
-            }
-            let pelt = self.pelt;
-            let (hot, load) = self.with_task(p, from, task, |rd, e| {
-                let hot = self.policy.is_buddy(&rd.pol, task)
-                    || now.saturating_sub(self.policy.last_ran(&e.pol)) < self.features.migration_cost_ns;
-                let own = if pelt { e.load.get() } else { self.policy.weight(&e.pol) };
-                (hot, self.policy.h_load(&rd.pol, &e.pol, own).max(1))
-            });
-            if hot && keep_hot {
-                continue;
-            }
-            match what {
-                Amount::Load(_) if relaxed(load) > left => continue,
-                Amount::Load(_) => left = left.saturating_sub(load),
-                Amount::Tasks(_) => left -= 1,
-            }
-            self.deactivate(p, from, task);
-            p.store(&self.task(task).cpu, u64::from(dst.0), contend_platform::Ordering::Release);
-            p.trace(SchedEvent::Migrate { task, from: from.0, to: dst });
-            moved.push(task);
-            hot_moved += u64::from(hot);
-            // A CPU about to idle takes one and is quick about it.
-            if idle == When::NewIdle {
-                break;
-            }
-        }
-        (moved, hot_moved)
-    }
-
-    fn attach_one(&self, p: &P, to: &Held, task: TaskId) {
-        self.activate(p, to, task, Enqueue::Migrate);
-        self.check_preempt(p, to, task);
-    }
-
-    /// Put detached tasks on `dst`.
-    pub(crate) fn attach(&self, p: &P, dst: CpuId, tasks: &[TaskId]) {
-        if tasks.is_empty() {
-            return;
-        }
-        let held = self.lock(p, dst);
-        for &task in tasks {
-            self.attach_one(p, &held, task);
-        }
-        self.publish(p, &held);
-        self.unlock(p, held);
-    }
-
-    // ---- active balance --------------------------------------------------------------------------------------
-
-    fn ask_active_balance(&self, p: &P, src: CpuId, dst: CpuId) {
-        let held = self.lock(p, src);
-        let asked = self.with_rq(p, &held, |rd| {
-            let free = rd.push_to.is_none() && rd.curr.is_some() && !rd.rt.runs();
-            if free {
-                rd.push_to = Some(dst);
-            }
-            free
-        });
-        self.unlock(p, held);
-        if asked {
-            p.send_ipi(src, Ipi::ActiveBalance);
-        }
-    }
-
-    /// The stopper's job on the busy CPU: have the running task put back, so that `schedule` can push it.
-    pub(crate) fn push_running(&self, p: &P) {
-        self.resched(p, p.cpu());
-    }
-
-    /// An active balance from `src` to `dst` has succeeded: counted in the lowest domain of `dst` that holds both.
-    pub(crate) fn count_pushed(&self, p: &P, src: CpuId, dst: CpuId) {
-        if let Some(i) = self.domains.of(dst).iter().position(|d| d.span.contains(&src)) {
-            let held = self.lock(p, dst);
-            self.with_rq(p, &held, |rd| rd.balance[i].stats[When::Idle as usize].alb_pushed += 1);
-            self.unlock(p, held);
-        }
-    }
-
-    /// In `schedule`, after the running task was put back: if it is to be pushed, take it off the queue. It is attached
-    /// to its new CPU once the switch away from it is complete.
-    pub(crate) fn take_pushed(&self, p: &P, held: &Held, task: TaskId) -> Option<(TaskId, CpuId)> {
-        let to = self.with_rq(p, held, |rd| {
-            let to = rd.push_to.take();
-            // A real-time task has run since: it is not load balancing's.
-            to.filter(|_| !rd.rt.waiting().any(|(_, t)| t == task))
-        })?;
-        if !self.affinity(p, task).allows(to) || p.load(&self.rq(to).peek, Acquire) != 0 {
-            return None;
-        }
-        self.deactivate(p, held, task);
-        p.store(&self.task(task).cpu, u64::from(to.0), contend_platform::Ordering::Release);
-        p.trace(SchedEvent::Migrate { task, from: held.0, to });
-        Some((task, to))
     }
 }
 

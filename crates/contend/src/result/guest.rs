@@ -249,14 +249,14 @@ pub(super) fn vcpus(r: &RunResult) -> Table {
 pub(super) fn tasks(r: &RunResult) -> Table {
     let all: Vec<_> = r.guests.iter().flat_map(|g| g.tasks.iter().map(move |t| (g, t))).collect();
     let table = Table::default().words("guest", all.iter().map(|(g, _)| &g.name));
-    super::task_columns(table, &all.iter().map(|(g, t)| (*t, &g.groups)).collect::<Vec<_>>())
+    super::tables::task_columns(table, &all.iter().map(|(g, t)| (*t, &g.groups)).collect::<Vec<_>>())
 }
 
 pub(super) fn locks(r: &RunResult) -> Table {
     let all = rows(r, |g| &g.locks);
     let lost: Vec<&LockPreemption> = r.guests.iter().flat_map(|g| &g.preemption).collect();
     let table = Table::default().words("guest", all.iter().map(|row| row.0));
-    super::lock_columns(table, &all.iter().map(|row| row.2).collect::<Vec<_>>())
+    super::tables::lock_columns(table, &all.iter().map(|row| row.2).collect::<Vec<_>>())
         .u64("holder_preempted", lost.iter().map(|p| p.holder))
         .u64("holder_preempted_ns", lost.iter().map(|p| p.holder_ns))
         .u64("holder_preempted_max_ns", lost.iter().map(|p| p.holder_max))
