@@ -82,6 +82,7 @@ def probe(
     *,
     quick: bool = False,
     name: str | None = None,
+    budget_ms: int | None = None,
     progress: Callable[[float], object] | None = None,
 ) -> str: ...
 def machine_import(

@@ -66,6 +66,9 @@ pub struct Machine {
     /// Its CPUs are those of a KVM guest with steal time: a halted one looks preempted (`vcpu_is_preempted`), as the hypervisor
     /// took it off its CPU. Kernels look for an idle CPU that is not preempted, and pass it over.
     pub steal_time: bool,
+    /// It is a guest of a cloud whose kernel packs tasks on few virtual CPUs (`sched_vcpu_pack`): a woken or new task goes to its
+    /// waker's CPU while that has room.
+    pub vcpu_pack: bool,
 }
 
 impl Machine {
@@ -140,6 +143,7 @@ impl Machine {
             costs,
             hz: HZ_DEFAULT,
             steal_time: false,
+            vcpu_pack: false,
         })
     }
 
@@ -158,8 +162,8 @@ impl Machine {
         write::machine(self)
     }
 
-    /// Override one cost: the key is that of the file (`lines.llc`, `lines.remote.1`, `kernel.ttwu`), `hz` or
-    /// `steal_time`. A value is a number, of `steal_time` true or false; for an array, numbers with commas, or one number for
+    /// Override one cost: the key is that of the file (`lines.llc`, `lines.remote.1`, `kernel.ttwu`), `hz`,
+    /// `steal_time` or `vcpu_pack`. A value is a number, of the last two true or false; for an array, numbers with commas, or one number for
     /// all entries. The override is certain: its band is the value itself.
     pub fn set(&mut self, key: &str, value: &str) -> Result<(), MachineError> {
         set::set(self, key, value)

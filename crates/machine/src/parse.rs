@@ -199,7 +199,7 @@ impl<'a> Source<'a> {
 
     fn machine(&self) -> Result<Machine> {
         let root = self.table_of()?;
-        let mut allowed = vec!["name", "description", "hz", "steal_time", "defaults", "topology"];
+        let mut allowed = vec!["name", "description", "hz", "steal_time", "vcpu_pack", "defaults", "topology"];
         allowed.extend(SECTIONS);
         self.no_others(&root, "", &allowed)?;
 
@@ -221,10 +221,11 @@ impl<'a> Source<'a> {
             Some(v) => self.number(v, "hz", HZ_MIN.into(), HZ_MAX.into())? as u32,
             None => HZ_DEFAULT,
         };
-        let steal_time = match root.get("steal_time") {
-            Some(v) => v.get_ref().as_bool().map_or_else(|| self.wrong(v, "steal_time", "true or false"), Ok)?,
-            None => false,
+        let flag = |key: &str| match root.get(key) {
+            Some(v) => v.get_ref().as_bool().map_or_else(|| self.wrong(v, key, "true or false"), Ok),
+            None => Ok(false),
         };
+        let (steal_time, vcpu_pack) = (flag("steal_time")?, flag("vcpu_pack")?);
         let mut taken = Vec::new();
         if let Some(v) = root.get("defaults") {
             let Some(list) = v.get_ref().as_array() else {
@@ -248,7 +249,7 @@ impl<'a> Source<'a> {
         let topology = self.topology(t)?;
         let mut map = self.costs(&root, Some(&topology), &taken)?;
         let costs = Costs::build(|s, f| map.remove(&key_of(s, f)).expect("every key is filled"));
-        Ok(Machine { name, description, topology, costs, hz, steal_time })
+        Ok(Machine { name, description, topology, costs, hz, steal_time, vcpu_pack })
     }
 
     /// The costs of all sections. Without a topology (the defaults) arrays may have any length.

@@ -25,8 +25,13 @@ pub(crate) fn set(m: &mut Machine, key: &str, value: &str) -> Result<(), Machine
         };
         return Ok(());
     }
-    if key == "steal_time" {
-        m.steal_time = value.trim().parse().map_err(|_| MachineError::WrongType {
+    let flag = match key {
+        "steal_time" => Some(&mut m.steal_time),
+        "vcpu_pack" => Some(&mut m.vcpu_pack),
+        _ => None,
+    };
+    if let Some(flag) = flag {
+        *flag = value.trim().parse().map_err(|_| MachineError::WrongType {
             at: at(key),
             found: format!("{value:?}"),
             right: "true or false".into(),
@@ -45,7 +50,7 @@ pub(crate) fn set(m: &mut Machine, key: &str, value: &str) -> Result<(), Machine
             let fields: Vec<&str> = keys().filter(|k| k.section == *s).map(|k| k.field).collect();
             format!("keys of {s} are {}", fields.join(", "))
         } else {
-            format!("only hz, steal_time and the costs of {} can be set", SECTIONS.join(", "))
+            format!("only hz, steal_time, vcpu_pack and the costs of {} can be set", SECTIONS.join(", "))
         };
         return Err(MachineError::UnknownKey { at: at(key), right });
     };

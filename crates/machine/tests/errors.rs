@@ -288,7 +288,9 @@ fn set() {
     m.set("hz", "1000").unwrap();
     assert_eq!((m.costs.kernel[contend_platform::Work::Ttwu].value, m.hz), (1, 1000));
     m.set("steal_time", "true").unwrap();
-    assert!(m.steal_time);
+    m.set("vcpu_pack", "true").unwrap();
+    assert!(m.steal_time && m.vcpu_pack);
+    assert!(m.to_toml().contains("\nvcpu_pack = true\n"));
     assert_eq!(Machine::parse(&m.to_toml(), "again.toml").unwrap(), m);
 
     let before = m.clone();
@@ -299,7 +301,7 @@ fn set() {
     refused(
         "topology.nodes",
         "1",
-        "--set: topology.nodes: unknown key; only hz, steal_time and the costs of lines, interrupts, cpu, cache, memory, virt, kernel can be set",
+        "--set: topology.nodes: unknown key; only hz, steal_time, vcpu_pack and the costs of lines, interrupts, cpu, cache, memory, virt, kernel can be set",
     );
     refused("lines.llc", "fast", "--set: lines.llc: found \"fast\"; should be a whole number");
     refused("lines.llc", "1,2", "--set: lines.llc: found 2 entries; should be one number");
@@ -308,7 +310,9 @@ fn set() {
     refused("lines.remote.2", "1", "--set: lines.remote.2: found 2; should be an index from 0 to 1");
     refused("cpu.smt_speed_pct", "0", "--set: cpu.smt_speed_pct: found 0; should be 1 to 100 %");
     refused("hz", "1", "--set: hz: found 1; should be 24 to 10000");
-    refused("steal_time", "yes", "--set: steal_time: found \"yes\"; should be true or false");
+    for key in ["steal_time", "vcpu_pack"] {
+        refused(key, "yes", &format!("--set: {key}: found \"yes\"; should be true or false"));
+    }
     // Nanoseconds have no price.
     let message = m.set("kernel.ns", "2").unwrap_err().to_string();
     assert!(message.starts_with("--set: kernel.ns: unknown key; keys of kernel are syscall, ttwu, "), "{message}");

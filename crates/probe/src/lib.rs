@@ -212,7 +212,8 @@ fn probe_at(roots: &Roots, options: &Options, progress: &mut Progress<'_>) -> Re
     let description = processor.description(layout.places.len());
     // The shape, and costs to fall back on.
     let written = |layout: &layout::Layout, costs: &[derive::Found]| {
-        write::machine(&write::Head { made: MADE, name: &name, description: &description, hz, layout }, costs)
+        let (made, vcpu_pack) = (MADE, processor.vcpu_pack);
+        write::machine(&write::Head { made, name: &name, description: &description, hz, vcpu_pack, layout }, costs)
     };
     let text = written(&layout, &[]);
     let bare = Machine::parse(&text, &format!("{name}.toml"))?;
@@ -287,6 +288,14 @@ fn named(model: &str, cpus: usize) -> String {
     format!("{}-{cpus}cpu", if name.is_empty() { "machine" } else { &name })
 }
 
+/// Does the kernel's command line switch packing on? It is a mask; what its bits are is not known.
+#[cfg(target_os = "linux")]
+fn packs(cmdline: &str) -> bool {
+    let kernels = cmdline.split(" -- ").next().unwrap_or_default();
+    let mask = kernels.split_whitespace().filter_map(|word| word.strip_prefix("sched_vcpu_pack=")).next_back();
+    mask.is_some_and(|mask| !mask.bytes().all(|b| b == b'0'))
+}
+
 /// What `/proc` says.
 struct Processor {
     model: String,
@@ -294,6 +303,7 @@ struct Processor {
     release: String,
     load: f64,
     free_bytes: usize,
+    vcpu_pack: bool,
 }
 
 impl Processor {
@@ -313,6 +323,7 @@ impl Processor {
             release: text("sys/kernel/osrelease").trim().to_string(),
             load: text("loadavg").split(' ').next().and_then(|l| l.parse().ok()).unwrap_or(0.0),
             free_bytes: free.unwrap_or(1 << 20) * 1024,
+            vcpu_pack: packs(&text("cmdline")),
         }
     }
 
@@ -334,5 +345,24 @@ impl Processor {
         (self.load > 0.5 * cpus as f64).then(|| {
             format!("the load average was {} when this began: other work disturbs; ranges are wider for it", self.load)
         })
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::packs;
+
+    #[test]
+    fn the_command_line_says_whether_the_kernel_packs() {
+        for (cmdline, packs_) in [
+            ("", false),
+            ("quiet sched_vcpu_pack=15 rdinit=/x", true),
+            ("quiet sched_vcpu_pack=0", false),
+            ("sched_vcpu_pack=15 sched_vcpu_pack=0", false),
+            ("sched_vcpu_pack=", false),
+            ("not_sched_vcpu_pack=15 -- sched_vcpu_pack=15", false),
+        ] {
+            assert_eq!(packs(cmdline), packs_, "{cmdline:?}");
+        }
     }
 }

@@ -15,6 +15,8 @@ pub struct Head<'a> {
     pub name: &'a str,
     pub description: &'a str,
     pub hz: u32,
+    /// The kernel packs tasks on few virtual CPUs.
+    pub vcpu_pack: bool,
     pub layout: &'a Layout,
 }
 
@@ -43,6 +45,9 @@ pub fn machine(head: &Head<'_>, costs: &[Found]) -> String {
     line(&format!("name = {}", quoted(head.name)));
     line(&format!("description = {}", quoted(head.description)));
     line(&format!("hz = {}", head.hz));
+    if head.vcpu_pack {
+        line("vcpu_pack = true");
+    }
     line(&format!("defaults = [{}]", defaults.join(", ")));
     topology(&mut out, head.layout);
     for section in SECTIONS {

@@ -199,8 +199,14 @@ fn describe(what: &str, of: Option<&str>) -> PyResult<String> {
 /// Measures the machine at hand: a report as one JSON object, with the machine file as its `toml`. `progress` is called
 /// with the share of the work that is done.
 #[pyfunction]
-#[pyo3(signature = (*, quick=false, name=None, progress=None))]
-fn probe(py: Python<'_>, quick: bool, name: Option<String>, progress: Option<Py<PyAny>>) -> PyResult<String> {
+#[pyo3(signature = (*, quick=false, name=None, budget_ms=None, progress=None))]
+fn probe(
+    py: Python<'_>,
+    quick: bool,
+    name: Option<String>,
+    budget_ms: Option<u64>,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<String> {
     let mut stopped = None;
     let mut looked = Instant::now();
     let mut look = |done: f64| {
@@ -216,7 +222,8 @@ fn probe(py: Python<'_>, quick: bool, name: Option<String>, progress: Option<Py<
         stopped = answer.err();
         stopped.is_none()
     };
-    let options = contend_probe::Options { quick, name, ..Default::default() };
+    let budget = budget_ms.map(Duration::from_millis);
+    let options = contend_probe::Options { quick, name, budget };
     let result = py.detach(|| contend_probe::probe(&options, &mut look));
     if let Some(e) = stopped {
         return Err(e);

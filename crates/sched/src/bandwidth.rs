@@ -558,6 +558,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             rd.runnable_load.sub(self.load_of(rd, e));
             self.policy.park(&mut rd.pol, task, &mut e.pol, now);
             rd.nr_running -= 1;
+            rd.est_out(e);
             rd.set_weight(&self.policy, rd.weight - self.weight_of(e));
             e.parked = true;
             rd.bandwidth.parked.push(task);
@@ -580,6 +581,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             self.policy.unpark(&mut rd.pol, task, &mut e.pol, now);
             rd.runnable_load.add(self.load_of(rd, e));
             rd.nr_running += 1;
+            rd.est_in(e);
             rd.set_weight(&self.policy, rd.weight + self.weight_of(e));
             rd.nr_running
         });

@@ -131,6 +131,8 @@ pub struct Kernel<P: SchedPlatform, L: Policy> {
     pub(crate) rt: OnceLock<Shared<P>>,
     /// Do averages matter in this era?
     pub(crate) pelt: bool,
+    /// Wake-ups pack tasks on the waking CPU ([`crate::vcpu_pack`]): with averages only.
+    pub(crate) vcpu_pack: bool,
     /// Tick period in ns.
     pub tick_ns: Nanos,
 }
@@ -175,10 +177,16 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             nohz_next: AtomicU64::new(0),
             rt: OnceLock::new(),
             pelt,
+            vcpu_pack: false,
             features,
             topo,
             tick_ns,
         }
+    }
+
+    /// The kernel of a guest that packs its tasks. An era without averages cannot, and stays as it is.
+    pub fn pack_vcpus(&mut self, pack: bool) {
+        self.vcpu_pack = pack && self.pelt;
     }
 
     /// The run queue of `cpu`.
@@ -276,6 +284,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         });
         let rq = self.rq(held.0);
         p.store_many([&rq.peek, &rq.load, &rq.floor, &rq.util], [peek, load, floor as u64, util]);
+        self.est_publish(p, held);
         if stale {
             self.rt_publish(p, held);
         }
@@ -306,6 +315,10 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
                 e.load.update(now, 0);
                 e.util.update(now, 0);
             }
+            if self.vcpu_pack && why == Enqueue::New {
+                e.start_util(rd.util.get(), now);
+            }
+            rd.est_in(e);
             self.class_enqueue(rd, task, e, why, now);
             if pelt && e.sched.rt().is_none() {
                 let load = self.load_of(rd, e);
@@ -358,6 +371,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
                     rd.util.sub(e.util.get());
                 }
             }
+            rd.est_out(e);
             self.class_dequeue(rd, task, e, Dequeue::Migrate, now);
             e.queued_on = None;
             rd.nr_running -= 1;
@@ -691,6 +705,8 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
                 Put::Sleep | Put::Exit => e.slept_load = load,
             }
             rd.runnable_load.sub(load);
+            rd.est_out(e);
+            e.est_update();
             rd.nr_running -= 1;
             rd.set_weight(&self.policy, rd.weight - self.weight_of(e));
             if delayed {

@@ -19,6 +19,7 @@ pub mod rt;
 mod select;
 pub mod switches;
 pub mod task;
+mod vcpu_pack;
 pub mod wake_list;
 pub mod wake_protocol;
 pub mod wakeup;

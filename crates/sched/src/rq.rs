@@ -29,6 +29,8 @@ pub struct Rq<P: Platform, L: Policy> {
     pub floor: P::Word,
     /// util_avg, packed with the time of its last update ([`Average::pack`]); same line.
     pub util: P::Word,
+    /// util_est, as [`RqData::util_est`], published with `vcpu_pack` only; same line.
+    pub util_est: P::Word,
     /// What tasks that slept here, and were woken to other CPUs since, take out of the averages, as of when these were last published:
     /// load in the upper half, util_avg in the lower (`cfs_rq->removed`); on a line of its own.
     pub removed: P::Word,
@@ -84,6 +86,8 @@ pub struct RqData<L: Policy> {
     pub runnable_load: Average,
     /// util_avg, 0 to 1024.
     pub util: Average,
+    /// The sum of util_est of the fair tasks that are runnable here.
+    pub util_est: u64,
     /// When the CPU last became idle (0: it is not).
     pub idle_stamp: Time,
     /// The last switch of `curr`.
@@ -270,6 +274,7 @@ impl<P: Platform, L: Policy> Rq<P, L> {
             load: p.word(hot, 0),
             floor: p.word(hot, 0),
             util: p.word(hot, 0),
+            util_est: p.word(hot, 0),
             ttwu_pending: p.word(hot, 0),
             avg_idle: p.word(own, crate::kernel::AVG_IDLE_CAP_NS),
             next_balance: p.word(own, 0),
@@ -296,6 +301,7 @@ impl<P: Platform, L: Policy> Rq<P, L> {
                     load: Average::default(),
                     runnable_load: Average::default(),
                     util: Average::default(),
+                    util_est: 0,
                     idle_stamp: 0,
                     curr_since: 0,
                     balance: vec![DomainBalance::default(); domains],

@@ -50,6 +50,10 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         }
         let sync = flags & flags::SYNC != 0;
         self.record_wakee(p, task);
+        if self.vcpu_pack && affinity.allows(this) && self.pack_has_room(p, task, this, false) {
+            p.enter(before);
+            return this;
+        }
         let target = self.wake_target(p, task, this, prev, sync, &affinity);
         let cpu = self.select_idle_sibling(p, task, prev, target, &affinity);
         // Whatever the search says, hard affinity holds (select_fallback_rq).
@@ -180,7 +184,9 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             p.enter(before);
             return cpu;
         }
-        if self.features.idle_search == IdleSearch::None {
+        if self.features.idle_search == IdleSearch::None
+            || self.vcpu_pack && cpu == this && self.pack_has_room(p, task, this, true)
+        {
             p.enter(before);
             return cpu;
         }

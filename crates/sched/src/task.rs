@@ -102,6 +102,10 @@ pub struct Entity<L: Policy> {
     pub load: Average,
     /// util_avg: 1024 while running.
     pub util: Average,
+    /// util_est: what util was when it went to sleep, smoothed downwards.
+    pub util_est: u64,
+    /// What of it counts where the task is runnable.
+    pub est_counted: u64,
     /// What its load counted for on its queue when it went to sleep ([`Policy::h_load`]).
     pub slept_load: u64,
     /// Runnable (not running) since.
@@ -158,6 +162,8 @@ impl<L: Policy> Entity<L> {
             parked: false,
             load: Average::default(),
             util: Average::default(),
+            util_est: 0,
+            est_counted: 0,
             slept_load: 0,
             waiting_since: None,
             woken: false,

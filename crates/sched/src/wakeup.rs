@@ -144,6 +144,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             e.delayed = false;
             self.policy.revive(&mut rd.pol, task, &mut e.pol, now);
             rd.nr_running += 1;
+            rd.est_in(e);
             rd.set_weight(&self.policy, rd.weight + self.policy.weight(&e.pol));
             rd.runnable_load.add(self.policy.h_load(&rd.pol, &e.pol, e.load.get()));
             e.waiting_since = Some(now);

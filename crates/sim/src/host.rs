@@ -216,10 +216,13 @@ pub struct Setup {
 /// As for [`simulate_with`].
 pub fn simulate(
     policy: PolicyKind,
-    setup: Setup,
+    mut setup: Setup,
     sink: Option<Box<dyn EventSink>>,
     progress: Progress<'_>,
 ) -> std::io::Result<RunResult> {
+    // On such a kernel a woken task that is eligible preempts, too.
+    let f = &mut setup.features;
+    f.next_buddy |= setup.machine.vcpu_pack && f.wakeup_preemption && f.pick_buddy;
     let f = &setup.features;
     let cpus = setup.machine.topology.nr_cpus();
     let tick = 1_000_000_000 / u64::from(setup.machine.hz);
@@ -336,11 +339,14 @@ impl<L: Policy> Host<L> {
         let trace = sink.map(|sink| Rc::new(Namer::new(sink, cpus)));
         let tick = 1_000_000_000 / u64::from(machine.hz);
         let topo = machine.topology.clone();
+        let vcpu_pack = machine.vcpu_pack;
         let engine = Engine::new(machine);
         engine.idle_polls.set(features.idle_polling);
         engine.lock_events.warmup.set(limits.warmup);
         let sim = Sim::new(Rc::clone(&engine), trace.clone().map(|t| t as Rc<dyn TraceHook>));
-        let kernel = Rc::new(Kernel::new(&sim, topo, features, policy, tick));
+        let mut kernel = Kernel::new(&sim, topo, features, policy, tick);
+        kernel.pack_vcpus(vcpu_pack);
+        let kernel = Rc::new(kernel);
         let horizon = workload.horizon.unwrap_or(NEVER).min(limits.horizon);
         let threads = workload.threads.take().map_or_else(Vec::new, |make| engine.set_up(make));
         let mut threads = threads.into_iter().map(|t| t.make(&engine)).collect::<std::io::Result<Vec<_>>>()?;

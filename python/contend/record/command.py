@@ -24,7 +24,7 @@ ELSEWHERE = "intel-2s-44c-88t"
 @click.option("--with", "recorder", type=click.Choice(["auto", "tracefs", "perf"]), default="auto", show_default=True,
               help="What to record with; auto: perf where tracefs cannot be used.")  # fmt: skip
 @click.option("--machine", metavar="FILE", type=click.Path(),
-              help="A machine file of this machine, as of `contend probe`; else default costs.")  # fmt: skip
+              help="A machine file of this machine, as of `contend probe`; else it is measured briefly.")  # fmt: skip
 @click.option("--probe", is_flag=True, help="Measure this machine first, under 5 s: `contend probe --quick`.")
 @click.option("--private", is_flag=True, help="Leave out the names of tasks that the command did not start.")
 @click.option("--no-irq", is_flag=True, help="No interrupts, softirqs, timers: fewer events, sleeps without a cause.")

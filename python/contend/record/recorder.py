@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from contend import _core, probing
+from contend import _core
 from contend._core import ContendError, __version__
 from contend.record import child, drain, events, kernel, pages, perf, store, tracedat, tracefs
 from contend.record.child import RECORDER, Child, Signals
@@ -25,10 +25,10 @@ LOOK_S = 0.1
 OTHER = b"other"
 """The name of tasks whose name is nobody's business."""
 CHUNK_PAGES = 4096
-DEFAULT_COSTS = (
-    "its machine.toml has this machine's topology and speed, and default costs; --probe measures them first, in 5 s"
-)
-"""Said where nothing was measured."""
+BRIEFLY_MS = 500
+"""What the costs of the machine are worth where nobody asked for more: a dozen repetitions of every experiment."""
+MEASURED_BRIEFLY = "its machine.toml was measured in half a second; --probe takes more repetitions, in 5 s"
+"""Said where nobody asked for more."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def record(options: Options, progress: Progress) -> dict[str, Any]:
     machine = _machine(options, progress)
     notes: list[str] = []
     if options.machine is None and not options.probe:
-        notes.append(DEFAULT_COSTS)
+        notes.append(MEASURED_BRIEFLY)
     sessions = kernel.sessions()
     with Signals() as signals, store.Partial(options.out) as partial, _system_errors(options.out):
         said = _tracefs_or_perf(options, partial.path, signals, progress, notes)
@@ -256,11 +256,12 @@ def _gzip(file: Path) -> None:
 def _machine(options: Options, progress: Progress) -> str:
     """The machine file."""
     file = options.machine
-    if options.probe:
-        text: str = probing.probe(quick=True, progress=lambda share: progress("measuring the machine", share))["toml"]
-        return text
     if file is None:
-        made: dict[str, str] = json.loads(_core.machine_import(speed=True))
+        budget = None if options.probe else BRIEFLY_MS
+        told = _core.probe(
+            quick=True, budget_ms=budget, progress=lambda share: progress("measuring the machine", share)
+        )
+        made: dict[str, str] = json.loads(told)
         return made["toml"]
     try:
         text = file.read_text(encoding="utf-8")

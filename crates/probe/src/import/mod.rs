@@ -15,7 +15,7 @@ use contend_machine::{HZ_DEFAULT, HZ_MAX, HZ_MIN, Machine};
 use serde::Serialize;
 
 use crate::derive::Found;
-use crate::layout::{Layout, join_distances, layout};
+use crate::layout::{join_distances, layout};
 use crate::sysfs::{self, CpuSet, Raw};
 use crate::{ProbeError, Processor, Roots, check_name, sys, write};
 
@@ -129,8 +129,10 @@ pub fn import(from: &From) -> Result<Imported, ProbeError> {
     let description = format!(
         "{model}, {cpus} CPUs{release}: topology from {source}, costs not measured but those of machines/defaults.toml{but}."
     );
+    let vcpu_pack = here.as_ref().is_some_and(|h| h.vcpu_pack);
     let hz = here.and_then(|_| sys::tick_hz()).filter(|hz| (HZ_MIN..=HZ_MAX).contains(hz)).unwrap_or(HZ_DEFAULT);
-    let toml = file(&name, &description, hz, &layout, speed.as_slice());
+    let head = write::Head { made: "", name: &name, description: &description, hz, vcpu_pack, layout: &layout };
+    let toml = file(&head, speed.as_slice());
     let machine = Machine::parse(&toml, &format!("{name}.toml"))?;
     let t = &machine.topology;
     let counts = [t.nr_cpus(), t.nr_cores(), t.nr_llcs(), t.nr_nodes()];
@@ -142,7 +144,7 @@ fn shown(path: &Path) -> String {
     path.file_name().map_or_else(|| "a directory".into(), |n| n.to_string_lossy().into_owned())
 }
 
-fn file(name: &str, description: &str, hz: u32, layout: &Layout, measured: &[Found]) -> String {
+fn file(head: &write::Head<'_>, measured: &[Found]) -> String {
     let (by, what) = match measured {
         [] => ("machine import", "no cost was measured"),
         _ => ("record", "of the costs its speed alone was measured"),
@@ -151,7 +153,7 @@ fn file(name: &str, description: &str, hz: u32, layout: &Layout, measured: &[Fou
         "# Made by `contend {by}`: the topology is the machine's, {what}. `contend probe`, on the\n\
          # machine itself, measures them.",
     );
-    write::machine(&write::Head { made: &made, name, description, hz, layout }, measured)
+    write::machine(&write::Head { made: &made, ..*head }, measured)
 }
 
 /// A copied tree.

@@ -149,13 +149,20 @@ pub struct Stage {
 
 /// Run `script` on CPU 0 of a kernel with CFS and these features. With `live`, the other CPUs run their loops (and idle).
 pub fn stage(machine: &str, features: Features, live: bool, script: impl FnOnce(&Stage) + Clone + 'static) {
-    let machine = self::machine(machine);
+    stage_on(self::machine(machine), features, live, script);
+}
+
+/// The same on a machine.
+pub fn stage_on(machine: Machine, features: Features, live: bool, script: impl FnOnce(&Stage) + Clone + 'static) {
+    let vcpu_pack = machine.vcpu_pack;
     let topo = machine.topology.clone();
     let engine = Engine::new(machine);
     engine.idle_polls.set(features.idle_polling);
     let p = Sim::new(Rc::clone(&engine), None);
     let policy = Cfs::new(&features, topo.nr_cpus());
-    let kernel = Rc::new(Kernel::new(&p, topo, features, policy, 4 * MS));
+    let mut kernel = Kernel::new(&p, topo, features, policy, 4 * MS);
+    kernel.pack_vcpus(vcpu_pack);
+    let kernel = Rc::new(kernel);
     let done = Rc::new(RefCell::new(false));
     let mut stacks = engine
         .boot(|_| {
