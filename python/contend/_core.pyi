@@ -91,7 +91,6 @@ def machine_import(
     lstopo: str | PathLike[str] | None = None,
     slit: str | PathLike[str] | None = None,
     name: str | None = None,
-    speed: bool = False,
 ) -> str: ...
 def model(
     path: str | PathLike[str],

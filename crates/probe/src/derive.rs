@@ -82,7 +82,6 @@ pub fn derive(given: &Given<'_>) -> Derived {
     d.sleeping();
     d.interrupts();
     d.idle();
-    d.speed();
     d.smt();
     d.hidden_siblings();
     d.caches();
@@ -509,11 +508,6 @@ impl Deriving<'_> {
 
     fn declared(&mut self, key: (&'static str, &'static str), s: Spread, what: &str) {
         self.put(key, How::Declared, s, format!("declared by the kernel: {what}"));
-    }
-
-    fn speed(&mut self) {
-        let alone = self.of(What::Speed).map(crate::speed::undisturbed);
-        self.measured(("cpu", "speed"), alone, crate::speed::WHAT);
     }
 
     fn smt(&mut self) {

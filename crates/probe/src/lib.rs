@@ -242,15 +242,18 @@ fn probe_at(roots: &Roots, options: &Options, progress: &mut Progress<'_>) -> Re
         memory_bytes: (llc_bytes * times).clamp(least, most).min(processor.free_bytes / 4).max(1 << 20),
     };
     let budget = options.budget.unwrap_or(if options.quick { BUDGET_QUICK } else { BUDGET });
+    // Before the others: it warms the machine up.
+    let speed = speed::measure(&allowed);
     let samples = plan::run(&facts, budget, progress).ok_or(ProbeError::Interrupted)?;
 
-    let found = derive::derive(&derive::Given {
+    let mut found = derive::derive(&derive::Given {
         samples: &samples,
         machine: &bare,
         layout: &layout,
         idle_states: &raw.idle_states,
         facts: &facts,
     });
+    found.costs.extend(speed);
     let toml = written(&layout, &found.costs);
     let machine = Machine::parse(&toml, &format!("{name}.toml"))?;
     let t = &machine.topology;

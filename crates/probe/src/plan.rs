@@ -12,7 +12,7 @@ use contend_platform::CpuId;
 use crate::interrupts::{self, Ipi};
 use crate::memory::{self, Memory};
 use crate::sys::Membarrier;
-use crate::{Progress, calls, speed, wakeups};
+use crate::{Progress, calls, wakeups};
 
 /// What was measured, in ns unless its name says otherwise.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -31,8 +31,6 @@ pub enum What {
     Ping(usize),
     /// Fetching a KiB from a CPU at this distance.
     Refill(usize),
-    /// Rounds a second of [`speed`].
-    Speed,
     /// Percent of its speed that a thread keeps with so many busy in its core.
     SmtPct(usize),
     /// Percent of its speed that a CPU keeps while another, of another core, is busy.
@@ -228,8 +226,6 @@ fn experiments<'a>(facts: &'a Facts) -> Vec<Experiment<'a>> {
     one(What::PipeSmall, 1, Box::new(|cpu| calls::pipe(cpu, SMALL)));
     one(What::PipeLarge, 1, Box::new(|cpu| calls::pipe(cpu, LARGE)));
     one(What::Socket, 1, Box::new(|cpu| calls::socket(cpu, SMALL)));
-    let text = speed::text();
-    one(What::Speed, 1, Box::new(move |cpu| speed::rounds(cpu, &text)));
 
     let run = Box::new(move |round, samples: &mut Samples| {
         // The yield of this round, which was measured just before.

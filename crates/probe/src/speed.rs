@@ -25,7 +25,7 @@ const LEVEL: u8 = 6;
 const WORDS: usize = 2000;
 
 /// A text in which few words are frequent and most are rare.
-pub fn text() -> Vec<u8> {
+fn text() -> Vec<u8> {
     let mut dice = Dice::default();
     let words: Vec<Vec<u8>> =
         (0..WORDS).map(|_| (0..2 + dice.below(9)).map(|_| b'a' + dice.below(26) as u8).collect()).collect();
@@ -40,7 +40,7 @@ pub fn text() -> Vec<u8> {
 }
 
 /// What is said to have been measured.
-pub const WHAT: &str = "packing and unpacking 64 KiB of text, rounds a second, the fastest; range: other programs";
+const WHAT: &str = "packing and unpacking 64 KiB of text, rounds a second, the fastest; range: other programs";
 /// Rounds of a burst: some 40 ms on a processor of 2022.
 const BURST: usize = 24;
 /// At most so many bursts, a second and a half.
@@ -55,13 +55,14 @@ const FASTER: f64 = 1.01;
 /// machines, by which speeds say x1.22, were x1.09 to x1.55 (docs/models.md): off by up to x1.27, which is x1.13 for each of the two.
 const PROGRAMS: f64 = 1.13;
 
-/// Measured alone, on CPUs in turn; `None` if none may be used.
+/// Measured alone, on CPUs in turn; `None` if none may be used. What disturbs a thread (another one of its core, which a hypervisor may
+/// hide, an interrupt, a clock that has not risen yet) makes it slower only: the fastest counts.
 pub fn measure(cpus: &CpuSet) -> Option<Found> {
     let text = text();
     let mut rounds = cpus.iter().cycle().filter_map(|cpu| rounds(*cpu, &text));
     let (value, n) = settled(|| rounds.by_ref().take(BURST).reduce(f64::max))?;
     let s = with_range(value, n * BURST);
-    let source = format!("measured by contend record: {WHAT}; {} repetitions", s.n);
+    let source = format!("measured by contend probe: {WHAT}; {} repetitions", s.n);
     let cost = Cost { value: s.value.round() as u64, lo: s.lo.floor() as u64, hi: s.hi.ceil() as u64, source };
     Some(Found { section: "cpu", field: "speed", how: How::Measured, cost })
 }
@@ -80,18 +81,12 @@ fn settled(mut burst: impl FnMut() -> Option<f64>) -> Option<(f64, usize)> {
     Some((best, BURSTS_MAX))
 }
 
-/// How fast a thread is that has its core to itself: what disturbs it (another thread of its core, which a hypervisor may hide, an
-/// interrupt, a clock that has not risen yet) makes it slower only.
-pub fn undisturbed(s: Spread) -> Spread {
-    with_range(s.hi, s.n)
-}
-
 fn with_range(value: f64, n: usize) -> Spread {
     Spread { value, lo: value / PROGRAMS, hi: value * PROGRAMS, n }
 }
 
 /// Rounds a second.
-pub fn rounds(cpu: usize, text: &[u8]) -> Option<f64> {
+fn rounds(cpu: usize, text: &[u8]) -> Option<f64> {
     on(cpu, || {
         let round = || {
             let packed = compress_to_vec(black_box(text), LEVEL);

@@ -234,18 +234,17 @@ fn probe(
 }
 
 /// Makes a machine file without measuring: of this machine, a copied sysfs tree, or hwloc's XML; a report as one JSON
-/// object, with the machine file as its `toml`. With `speed` it is measured how fast this machine computes.
+/// object, with the machine file as its `toml`.
 #[pyfunction]
-#[pyo3(signature = (*, sysfs=None, lstopo=None, slit=None, name=None, speed=false))]
+#[pyo3(signature = (*, sysfs=None, lstopo=None, slit=None, name=None))]
 fn machine_import(
     py: Python<'_>,
     sysfs: Option<PathBuf>,
     lstopo: Option<PathBuf>,
     slit: Option<PathBuf>,
     name: Option<String>,
-    speed: bool,
 ) -> PyResult<String> {
-    let from = contend_probe::import::From { sysfs, lstopo, slit, name, speed };
+    let from = contend_probe::import::From { sysfs, lstopo, slit, name };
     let made = py.detach(|| contend_probe::import::import(&from)).map_err(|e| ContendError::new_err(e.to_string()))?;
     serde_json::to_string(&made).map_err(|e| ContendError::new_err(e.to_string()))
 }

@@ -14,7 +14,6 @@ use std::path::{Path, PathBuf};
 use contend_machine::{HZ_DEFAULT, HZ_MAX, HZ_MIN, Machine};
 use serde::Serialize;
 
-use crate::derive::Found;
 use crate::layout::{join_distances, layout};
 use crate::sysfs::{self, CpuSet, Raw};
 use crate::{ProbeError, Processor, Roots, check_name, sys, write};
@@ -23,6 +22,10 @@ use crate::{ProbeError, Processor, Roots, check_name, sys, write};
 const BYTES_MAX: u64 = 64 << 20;
 /// So many different remote distances have default costs.
 const REMOTE_DEFAULTS: usize = 4;
+
+/// The first lines of the file.
+const MADE: &str = "# Made by `contend machine import`: the topology is the machine's, no cost was measured. `contend probe`, on the\n\
+                    # machine itself, measures them.";
 
 /// Where the topology comes from. Nothing given: this machine.
 #[derive(Clone, Debug, Default)]
@@ -35,8 +38,6 @@ pub struct From {
     pub slit: Option<PathBuf>,
     /// The machine's name; made from the processor's if not given.
     pub name: Option<String>,
-    /// Measure how fast this machine computes, if it is this machine: a fifth of a second.
-    pub speed: bool,
 }
 
 /// What was made.
@@ -124,15 +125,13 @@ pub fn import(from: &From) -> Result<Imported, ProbeError> {
     };
     let model: String = model.as_deref().unwrap_or("A machine").chars().filter(|c| !c.is_control()).take(80).collect();
     let release = here.as_ref().map_or(String::new(), |h| format!(", Linux {}", h.release));
-    let speed = (from.speed && here.is_some()).then(|| crate::speed::measure(&sys::allowed())).flatten();
-    let but = if speed.is_some() { ", but its speed measured" } else { "" };
     let description = format!(
-        "{model}, {cpus} CPUs{release}: topology from {source}, costs not measured but those of machines/defaults.toml{but}."
+        "{model}, {cpus} CPUs{release}: topology from {source}, costs not measured but those of machines/defaults.toml."
     );
     let vcpu_pack = here.as_ref().is_some_and(|h| h.vcpu_pack);
     let hz = here.and_then(|_| sys::tick_hz()).filter(|hz| (HZ_MIN..=HZ_MAX).contains(hz)).unwrap_or(HZ_DEFAULT);
-    let head = write::Head { made: "", name: &name, description: &description, hz, vcpu_pack, layout: &layout };
-    let toml = file(&head, speed.as_slice());
+    let head = write::Head { made: MADE, name: &name, description: &description, hz, vcpu_pack, layout: &layout };
+    let toml = write::machine(&head, &[]);
     let machine = Machine::parse(&toml, &format!("{name}.toml"))?;
     let t = &machine.topology;
     let counts = [t.nr_cpus(), t.nr_cores(), t.nr_llcs(), t.nr_nodes()];
@@ -142,18 +141,6 @@ pub fn import(from: &From) -> Result<Imported, ProbeError> {
 /// The last part of a path: where somebody keeps his files is nobody's business.
 fn shown(path: &Path) -> String {
     path.file_name().map_or_else(|| "a directory".into(), |n| n.to_string_lossy().into_owned())
-}
-
-fn file(head: &write::Head<'_>, measured: &[Found]) -> String {
-    let (by, what) = match measured {
-        [] => ("machine import", "no cost was measured"),
-        _ => ("record", "of the costs its speed alone was measured"),
-    };
-    let made = format!(
-        "# Made by `contend {by}`: the topology is the machine's, {what}. `contend probe`, on the\n\
-         # machine itself, measures them.",
-    );
-    write::machine(&write::Head { made: &made, ..*head }, measured)
 }
 
 /// A copied tree.
