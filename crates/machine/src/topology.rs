@@ -358,12 +358,16 @@ impl Topology {
             usize::from(self.classes[(pa >> NODE_SHIFT) as usize * self.nodes.len() + (pb >> NODE_SHIFT) as usize])
         }
     }
-    /// The smallest distance from `from` to one of `others` (none of them `from` itself); with none, the largest there is.
+    /// The smallest distance from `from` to `other` or one of `more` (none of them `from` itself).
     #[inline]
-    pub fn nearest(&self, from: CpuId, others: impl Iterator<Item = CpuId> + Clone) -> usize {
+    pub fn nearest(&self, from: CpuId, other: CpuId, more: impl Iterator<Item = CpuId> + Clone) -> usize {
         // Packed places differ in higher bits the farther apart they are, up to the node.
-        let place = self.packed[from.index()];
-        let differ = others.clone().map(|c| self.packed[c.index()] ^ place).min().unwrap_or(u32::MAX);
+        let packed = &self.packed[..];
+        let place = packed[from.index()];
+        let mut differ = packed[other.index()] ^ place;
+        for c in more.clone() {
+            differ = differ.min(packed[c.index()] ^ place);
+        }
         if differ < 1 << LLC_SHIFT {
             if differ == 0 { 1 } else { 2 }
         } else if differ < 1 << NODE_SHIFT {
@@ -371,7 +375,8 @@ impl Topology {
         } else if self.nr_remote() <= 1 {
             self.nr_distances() - 1
         } else {
-            others.map(|c| self.distance(from, c)).min().unwrap_or(self.nr_distances() - 1)
+            let nearest = self.distance(from, other);
+            more.fold(nearest, |nearest, c| nearest.min(self.distance(from, c)))
         }
     }
     /// Number of values [`Topology::distance`] can have.

@@ -260,7 +260,8 @@ impl Rest {
             return false;
         }
         let copies = &self.copies[line as usize];
-        copies.inline.contains(&cpu.0)
+        // All places at once, without branches: `contains` looks at one after the other.
+        copies.inline.iter().fold(false, |found, c| found | (*c == cpu.0))
             || (copies.spill != NO_SPILL
                 && self.spill[copies.spill as usize * self.words + cpu.index() / 64] >> (cpu.0 % 64) & 1 == 1)
     }
@@ -276,8 +277,7 @@ impl Rest {
             head.set_owner(me);
             self.costs.memory
         } else {
-            let owner = [head.owner()];
-            let near = topo.nearest(cpu, owner.iter().chain(copies.inline()).map(|&c| CpuId(c)));
+            let near = topo.nearest(cpu, CpuId(head.owner()), copies.inline().iter().map(|&c| CpuId(c)));
             self.transfers[near] += 1;
             head.0 |= SHARED;
             if usize::from(copies.inline_len) < INLINE {

@@ -5,6 +5,7 @@
 //! a change moves its key from there, mostly by a level or two, since a CPU that gives way in the kernel comes back soon.
 
 use contend_platform::{CpuId, NEVER, Time};
+use std::cell::Cell;
 
 /// Bits of a key that hold the CPU number.
 const CPU_BITS: u32 = 12;
@@ -43,22 +44,25 @@ pub fn key_cpu(key: u64) -> CpuId {
 /// Where the root stands; the places before it stay empty.
 const ROOT: usize = 3;
 
-/// The heap. The children of the node at place `i` stand at `4 * (i - 2)` and the three places after it, its parent at
-/// `i / 4 + 2`.
+/// Four keys with one parent.
+type Family = [Cell<u64>; 4];
+
+/// The heap. The children of the node at place `i` stand at `4 * (i - 2)` and the three places after it (as one family), its
+/// parent at `i / 4 + 2`.
 #[derive(Debug)]
 pub struct Queue {
     /// Whole families: what no CPU fills holds [`NO_KEY`].
-    keys: Box<[u64]>,
+    keys: Box<[Family]>,
     /// Place by CPU.
-    places: Box<[u16; CpuId::MAX_CPUS]>,
+    places: Box<[Cell<u16>; 1 << CPU_BITS]>,
 }
 
 impl Queue {
     /// A queue for `cpus` CPUs, none of which has anything to do.
     pub fn new(cpus: usize) -> Self {
         assert!((1..=CpuId::MAX_CPUS).contains(&cpus));
-        let keys = vec![NO_KEY; (ROOT + cpus).next_multiple_of(4)].into();
-        let mut queue = Queue { keys, places: Box::new([0; CpuId::MAX_CPUS]) };
+        let keys = (0..(ROOT + cpus).div_ceil(4)).map(|_| [const { Cell::new(NO_KEY) }; 4]).collect();
+        let queue = Queue { keys, places: Box::new([const { Cell::new(0) }; 1 << CPU_BITS]) };
         for cpu in 0..cpus {
             queue.put(ROOT + cpu, key(NEVER, CpuId(cpu as u16)));
         }
@@ -68,13 +72,13 @@ impl Queue {
     /// The earliest key.
     #[inline]
     pub fn first(&self) -> u64 {
-        self.keys[ROOT]
+        self.keys[ROOT / 4][ROOT % 4].get()
     }
 
     /// The earliest key of all CPUs but this one.
     #[inline]
     pub fn others(&self, cpu: CpuId) -> u64 {
-        if usize::from(self.places[cpu.index()]) != ROOT {
+        if self.place(cpu) != ROOT {
             return self.first();
         }
         self.children(ROOT).map_or(NO_KEY, |children| earliest(children).0)
@@ -83,15 +87,16 @@ impl Queue {
     /// This CPU's key.
     #[inline]
     pub fn get(&self, cpu: CpuId) -> u64 {
-        self.keys[usize::from(self.places[cpu.index()])]
+        let place = self.place(cpu);
+        self.keys[place / 4][place % 4].get()
     }
 
     /// Set this CPU's key, which names it.
     #[inline]
-    pub fn set(&mut self, cpu: CpuId, key: u64) {
+    pub fn set(&self, cpu: CpuId, key: u64) {
         debug_assert_eq!(key_cpu(key), cpu);
-        let place = usize::from(self.places[cpu.index()]);
-        if key > self.keys[place] {
+        let place = self.place(cpu);
+        if place == ROOT || key > self.get(cpu) {
             self.sink(place, key);
         } else {
             self.rise(place, key);
@@ -99,7 +104,13 @@ impl Queue {
     }
 
     #[inline]
-    fn sink(&mut self, mut place: usize, key: u64) {
+    fn place(&self, cpu: CpuId) -> usize {
+        // The mask spares a check of bounds; CPU numbers are below it.
+        usize::from(self.places[cpu.index() % (1 << CPU_BITS)].get())
+    }
+
+    #[inline]
+    fn sink(&self, mut place: usize, key: u64) {
         while let Some(children) = self.children(place) {
             let (least, i) = earliest(children);
             if key <= least {
@@ -112,10 +123,10 @@ impl Queue {
     }
 
     #[inline]
-    fn rise(&mut self, mut place: usize, key: u64) {
+    fn rise(&self, mut place: usize, key: u64) {
         while place != ROOT {
             let parent = place / 4 + 2;
-            let above = self.keys[parent];
+            let above = self.keys[parent / 4][parent % 4].get();
             if above <= key {
                 break;
             }
@@ -126,20 +137,21 @@ impl Queue {
     }
 
     #[inline]
-    fn children(&self, place: usize) -> Option<&[u64; 4]> {
-        self.keys.get(4 * (place - 2)..)?.first_chunk()
+    fn children(&self, place: usize) -> Option<&Family> {
+        self.keys.get(place - 2)
     }
 
     #[inline]
-    fn put(&mut self, place: usize, key: u64) {
-        self.keys[place] = key;
-        self.places[key_cpu(key).index()] = place as u16;
+    fn put(&self, place: usize, key: u64) {
+        self.keys[place / 4][place % 4].set(key);
+        self.places[key_cpu(key).index()].set(place as u16);
     }
 }
 
 /// The least of four keys and where it stands.
 #[inline]
-fn earliest(&[a, b, c, d]: &[u64; 4]) -> (u64, usize) {
+fn earliest(family: &Family) -> (u64, usize) {
+    let [a, b, c, d] = [family[0].get(), family[1].get(), family[2].get(), family[3].get()];
     let (ab, i) = if b < a { (b, 1) } else { (a, 0) };
     let (cd, j) = if d < c { (d, 3) } else { (c, 2) };
     if cd < ab { (cd, j) } else { (ab, i) }
@@ -154,7 +166,7 @@ mod tests {
         /// The first is always the minimum of the keys.
         #[test]
         fn first_is_minimum(cpus in 1usize..200, ops in prop::collection::vec((0usize..200, 0u64..1_000_000), 1..300)) {
-            let mut queue = Queue::new(cpus);
+            let queue = Queue::new(cpus);
             let mut plain: Vec<u64> = (0..cpus).map(|c| key(NEVER, CpuId(c as u16))).collect();
             for (cpu, t) in ops {
                 let cpu = CpuId((cpu % cpus) as u16);
@@ -172,7 +184,7 @@ mod tests {
 
     #[test]
     fn equal_times_go_to_the_lower_cpu() {
-        let mut queue = Queue::new(8);
+        let queue = Queue::new(8);
         queue.set(CpuId(5), key(7, CpuId(5)));
         queue.set(CpuId(2), key(7, CpuId(2)));
         assert_eq!(key_cpu(queue.first()), CpuId(2));

@@ -237,8 +237,9 @@ impl<P: SchedPlatform, L: XenPolicy> Lend<L> for Cx<'_, P, L> {
         if self.holds(rq) {
             policy_error(format!("schedule lock {} tried by its holder", rq.0));
         }
-        let [tried, failed] = self.xen.trylocks.get();
         let got = self.pool.rqs[rq.index()].lock.try_lock(self.p);
+        // Counted without letting others run in between: they try locks, too.
+        let [tried, failed] = self.xen.trylocks.get();
         self.xen.trylocks.set([tried + 1, failed + u64::from(!got)]);
         if got {
             self.note_taken(rq);

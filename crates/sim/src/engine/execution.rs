@@ -35,7 +35,9 @@ impl Engine {
         loop {
             match self.poll_user(task) {
                 Poll::Ready(done) => return done,
-                Poll::Pending => self.stay(),
+                Poll::Pending => {
+                    self.stay();
+                }
             }
         }
     }
@@ -208,9 +210,9 @@ impl Engine {
     /// Give `cpu` the speed of its core's load; re-time its work in flight.
     pub(super) fn set_speed(&self, cpu: CpuId) {
         let c = self.cpu(cpu);
-        let busy = self.busy_in_core[self.topology().core_of(cpu)].get() as usize;
-        let speed = self.costs.smt_speed[busy.max(1)];
-        c.busy.set(busy.max(1));
+        let busy = self.busy_in_core[self.topology().core_of(cpu)].get().max(1);
+        let speed = self.costs.smt_speed[usize::from(busy)];
+        c.busy.set(busy);
         if c.speed.get() == speed {
             return;
         }

@@ -40,7 +40,7 @@ impl Engine {
         }
         c.irq_at.set(at);
         if matches!(c.mode.get(), Mode::User | Mode::Spinning | Mode::Idle) {
-            let k = self.queue.borrow().get(cpu);
+            let k = self.queue.get(cpu);
             let now = self.now.get();
             self.set_key(cpu, k.min(key(at.max(now), cpu)));
         }

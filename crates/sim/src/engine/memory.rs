@@ -85,7 +85,7 @@ impl Engine {
             match c.mode.get() {
                 // It pays its own transfer when it looks.
                 Mode::Waiting | Mode::Spinning | Mode::Idle => {
-                    let at = self.queue.borrow().get(cpu);
+                    let at = self.queue.get(cpu);
                     // A nanosecond a class of distance: enough for the order, too short to matter otherwise.
                     let after = if near_first { self.topology().distance(writer, cpu) as Time } else { 0 };
                     self.set_key(cpu, at.min(key(now + after, cpu)));

@@ -63,47 +63,48 @@ pub enum Mode {
     Idle,
 }
 
-/// State of one CPU.
+/// State of one CPU. What nearly every visit needs comes first, so that it lies in few of the host's cache lines.
+#[repr(C, align(64))]
 struct Cpu {
-    mode: Cell<Mode>,
-    account: Cell<Account>,
     /// Time up to which this CPU's time is booked.
     since: Cell<Time>,
-    ledger: [Cell<Nanos>; Account::COUNT],
-    /// Stretches booked past the event it gave way at, the latest first; see [`recent`].
-    ahead: RefCell<Vec<(Time, u8)>>,
-    /// The ledger over time.
-    notes: Notes<{ Account::COUNT }>,
+    /// Earliest of the sources of interrupts below and the first timer.
+    irq_at: Cell<Time>,
     /// Speed now, in 1/1024.
     speed: Cell<u64>,
-    /// Busy threads of its core, itself included: the index of its speed.
-    busy: Cell<usize>,
     /// Work left of the user stretch in flight, in 1/1024 ns at full speed, as of `user_since`.
     user_left: Cell<u64>,
     user_since: Cell<Time>,
     /// The stretch in flight ends then even if work is left: a guest's timer.
     user_deadline: Cell<Time>,
+    yielder: Cell<*const StackYielder>,
+    mode: Cell<Mode>,
+    account: Cell<Account>,
+    /// The account to go back to when it returns to the kernel from outside.
+    kernel_account: Cell<Account>,
+    /// Busy threads of its core, itself included: the index of its speed.
+    busy: Cell<u8>,
+    /// The stack that it is on, or [`NO_STACK`].
+    stack: Cell<u16>,
+    tick_stopped: Cell<bool>,
+    ledger: [Cell<Nanos>; Account::COUNT],
+    /// The ledger over time.
+    notes: Notes<{ Account::COUNT }>,
     /// Arrival time of each kind of pending IPI (NEVER: none).
     ipi_at: [Cell<Time>; Ipi::ALL.len()],
     tick_at: Cell<Time>,
-    tick_stopped: Cell<bool>,
     /// The one-shot timer.
     deadline_at: Cell<Time>,
-    /// Earliest of the above and the first timer.
-    irq_at: Cell<Time>,
     timers: RefCell<BinaryHeap<Reverse<(Time, u64, TaskId)>>>,
-    /// What it waits for, for the deadlock report: a lock's number.
-    waits_for: Cell<u64>,
-    governor: idle_states::Governor,
-    /// The account to go back to when it returns to the kernel from outside.
-    kernel_account: Cell<Account>,
-    /// The stack that it is on, or [`NO_STACK`].
-    stack: Cell<u16>,
-    yielder: Cell<*const StackYielder>,
     /// An address near the top of what is in use of its stack while it is suspended on it; never dereferenced.
     stack_top: Cell<*const u8>,
     /// See [`Engine::hint`]: addresses, never dereferenced, and sizes.
     hints: [Cell<(*const u8, u32)>; 2],
+    /// Stretches booked past the event it gave way at, the latest first; see [`recent`].
+    ahead: RefCell<Vec<(Time, u8)>>,
+    /// What it waits for, for the deadlock report: a lock's number.
+    waits_for: Cell<u64>,
+    governor: idle_states::Governor,
 }
 
 /// Why the event loop came back.
@@ -170,7 +171,7 @@ pub struct Engine {
     /// The running CPU may go on in place below this key: the earliest of the others, the horizon, [`IN_PLACE_MAX`].
     limit: Cell<u64>,
     current: Cell<CpuId>,
-    queue: RefCell<Queue>,
+    queue: Queue,
     lines: Lines,
     cpus: Vec<Cpu>,
     /// Of the running CPU's ledger.
@@ -207,6 +208,8 @@ pub struct Engine {
     /// What [`Engine::run`] was asked for: how far, and how many events are left.
     horizon: Cell<Time>,
     budget: Cell<u64>,
+    /// Events below this key are due: the horizon; 0 once somebody has asked to stop.
+    due_below: Cell<u64>,
     /// The run has ended: nobody suspends any more.
     over: Cell<bool>,
     /// Books that did not add up at the end: errors of this program.
@@ -270,7 +273,7 @@ impl Engine {
             .collect();
         let busy = (0..topo.nr_cores()).map(|k| Cell::new(topo.core_cpus(k).len() as u8)).collect();
         let engine = Engine {
-            queue: RefCell::new(Queue::new(n)),
+            queue: Queue::new(n),
             lines: Lines::new(n, line_costs),
             costs,
             now: Cell::new(0),
@@ -296,6 +299,7 @@ impl Engine {
             fetched: Cell::new(CpuId(u16::MAX)),
             horizon: Cell::new(0),
             budget: Cell::new(0),
+            due_below: Cell::new(0),
             over: Cell::new(false),
             doubts: RefCell::default(),
             dispatches: Cell::new(0),
@@ -313,6 +317,7 @@ impl Engine {
     /// End the run: [`Engine::run`] returns when the running CPU next suspends.
     pub fn stop(&self) {
         self.stopping.set(true);
+        self.due_below.set(0);
         // Force the running CPU to suspend at its next settling point.
         self.limit.set(0);
     }
@@ -384,8 +389,15 @@ impl Engine {
         if key_within(time, cpu) < self.limit.get() {
             self.now.set(time);
         } else {
-            self.suspend(key(time, cpu), Mode::Kernel);
+            self.suspend_until(time);
         }
+    }
+
+    /// Somebody has an earlier event than the running CPU, which is in the kernel until `time`.
+    #[cold]
+    #[inline(never)]
+    fn suspend_until(&self, time: Time) {
+        self.suspend(key(time, self.current.get()), Mode::Kernel);
     }
 
     /// Pay the debt: after this, everything earlier than the running CPU's time has happened.
@@ -423,19 +435,15 @@ impl Engine {
         if matches!(work, Work::Ns | Work::Policy) {
             return self.owe(n);
         }
-        let busy = self.cpu(self.current.get()).busy.get();
-        let debt = self.debt.get() + self.costs.work[busy][work as usize] * n;
-        self.debt.set(debt);
-        if debt > DEBT_MAX {
-            self.settle();
-        }
+        let busy = usize::from(self.cpu(self.current.get()).busy.get());
+        self.owe_latency(self.costs.work[busy][work as usize] * n);
     }
 
     /// Set another CPU's key, and keep `limit` true.
     #[inline]
     fn set_key(&self, cpu: CpuId, key: u64) {
         debug_assert_ne!(cpu, self.current.get());
-        self.queue.borrow_mut().set(cpu, key);
+        self.queue.set(cpu, key);
         // A key that moved to a later time leaves `limit` lower than need be: the running CPU gives way once too often.
         self.limit.set(self.limit.get().min(key));
     }

@@ -7,7 +7,7 @@
 //! CPU without a stack, the one at hand goes on with it, without a switch.
 
 use super::{Cpu, Engine, IN_PLACE_MAX, Mode, Stop};
-use crate::queue::{key, key_cpu, key_time};
+use crate::queue::{key, key_cpu, key_time, key_within};
 use contend_platform::{CpuId, NEVER, Time};
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
@@ -18,6 +18,15 @@ use std::rc::Rc;
 const STACK_BYTES: usize = 256 * 1024;
 /// "On no stack".
 pub(super) const NO_STACK: u16 = u16::MAX;
+
+/// Of what [`Engine::prefetch`] fetches of a [`Cpu`]: all but what few visits need.
+const HOT_BYTES: u32 = std::mem::offset_of!(Cpu, ahead) as u32;
+
+/// A key above those of all events up to `horizon`.
+#[inline]
+fn beyond(horizon: Time) -> u64 {
+    key(horizon.saturating_add(1), CpuId(0))
+}
 
 /// Why a stack lets others run.
 pub(super) enum Pause {
@@ -79,7 +88,7 @@ impl Engine {
         }
         for i in 0..n {
             let cpu = CpuId(i as u16);
-            self.queue.borrow_mut().set(cpu, key(0, cpu));
+            self.queue.set(cpu, key(0, cpu));
             self.cpus[i].mode.set(Mode::Kernel);
         }
         let free = (0..n as u16).rev().collect();
@@ -90,6 +99,7 @@ impl Engine {
     pub fn run(&self, stacks: &mut Stacks, horizon: Time, budget: u64) -> Stop {
         self.horizon.set(horizon);
         self.budget.set(budget);
+        self.due_below.set(if self.stopping.get() { 0 } else { beyond(horizon) });
         loop {
             let cpu = match self.due() {
                 Ok(event) => self.begin(event),
@@ -118,7 +128,7 @@ impl Engine {
             if !matches!(c.mode.get(), Mode::User | Mode::Idle) {
                 c.mode.set(Mode::Kernel);
                 self.keep_ahead(c);
-                self.queue.borrow_mut().set(cpu, key(NEVER, cpu));
+                self.queue.set(cpu, key(NEVER, cpu));
             }
             cpu = match self.due() {
                 Ok(event) if self.cpu(key_cpu(event)).stack.get() == NO_STACK => self.begin(event),
@@ -130,23 +140,25 @@ impl Engine {
     /// The next event, or why the event loop ends here.
     #[inline]
     fn due(&self) -> Result<u64, Stop> {
-        let first = self.queue.borrow().first();
-        let time = key_time(first);
+        let first = self.queue.first();
+        if first < self.due_below.get() && self.budget.get() > 0 { Ok(first) } else { Err(self.ends(first)) }
+    }
+
+    /// Why `first` does not happen now.
+    #[cold]
+    fn ends(&self, first: u64) -> Stop {
         if self.stopping.get() {
-            return Err(Stop::Asked);
+            return Stop::Asked;
         }
-        if time == NEVER {
-            return Err(Stop::Nothing);
+        if key_time(first) == NEVER {
+            return Stop::Nothing;
         }
         let horizon = self.horizon.get();
-        if time > horizon {
+        if key_time(first) > horizon {
             self.now.set(horizon);
-            return Err(Stop::Horizon);
+            return Stop::Horizon;
         }
-        if self.budget.get() == 0 {
-            return Err(Stop::Budget);
-        }
-        Ok(first)
+        Stop::Budget
     }
 
     /// `event` happens: its CPU runs from here on.
@@ -159,9 +171,9 @@ impl Engine {
         self.current.set(cpu);
         self.recent.forget();
         // Its own key stays in the queue, out of date, until it suspends.
-        let cap = key(self.horizon.get().saturating_add(1).min(time + IN_PLACE_MAX), CpuId(0));
-        let next = self.queue.borrow().others(cpu);
-        self.limit.set(next.min(cap));
+        let next = self.queue.others(cpu);
+        let cap = key_within(time, CpuId(0)).saturating_add(key_within(IN_PLACE_MAX, CpuId(0)));
+        self.limit.set(next.min(cap).min(self.due_below.get()));
         self.prefetch(key_cpu(next));
         cpu
     }
@@ -179,19 +191,21 @@ impl Engine {
             return;
         }
         let Some(c) = self.cpus.get(cpu.index()) else { return };
-        fetch((&raw const *c).cast(), size_of::<Cpu>() as u32);
+        let at: *const u8 = (&raw const *c).cast();
         if c.stack.get() == NO_STACK {
+            fetch(at, HOT_BYTES);
             c.hints.iter().for_each(|hint| fetch(hint.get().0, hint.get().1));
         } else {
-            fetch(c.stack_top.get().wrapping_sub(64), 9 * 64);
+            // It was in the kernel a moment ago: what it has there is not far.
+            fetch(at, 2 * 64);
+            fetch(c.stack_top.get(), 4 * 64);
         }
     }
 
     /// Suspend the running CPU until `until`, in `mode`, with what is on its stack.
     pub(super) fn suspend(&self, until: u64, mode: Mode) {
         self.put_off(until, mode);
-        self.stay();
-        self.cpu(self.current.get()).mode.set(Mode::Running);
+        self.stay().mode.set(Mode::Running);
     }
 
     /// The next event of the running CPU, which will be in `mode` till then, is `until`. The caller lets others run.
@@ -203,12 +217,12 @@ impl Engine {
         if c.since.get() > self.now.get() {
             self.keep_ahead(c);
         }
-        self.queue.borrow_mut().set(cpu, until);
+        self.queue.set(cpu, until);
         self.events.set(self.events.get() + 1);
     }
 
     /// Let others run, until the next event of the running CPU; it stays on its stack.
-    pub(super) fn stay(&self) {
+    pub(super) fn stay(&self) -> &Cpu {
         let cpu = self.current.get();
         let c = self.cpu(cpu);
         let yielder = c.yielder.get();
@@ -218,20 +232,20 @@ impl Engine {
         // it has resumed and which has not yielded: `suspend` requires that the coroutine runs, and stops the whole chain.
         unsafe { (*yielder).suspend(Pause::Held) };
         debug_assert_eq!(self.current.get(), cpu);
+        c
     }
 }
 
 /// Fetch what lies there into the host's caches.
 #[inline]
 fn fetch(at: *const u8, bytes: u32) {
-    for line in 0..bytes.div_ceil(64) {
-        let at = at.wrapping_add(line as usize * 64);
+    let (mut at, end) = (at, at.wrapping_add(bytes as usize));
+    while at < end {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: a prefetch reads nothing and faults nowhere, whatever the address.
         unsafe {
             std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(at.cast());
         }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = at;
+        at = at.wrapping_add(64);
     }
 }
