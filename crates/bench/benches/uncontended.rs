@@ -4,6 +4,7 @@
 
 use contend_bench::contenders::{self, Contender, NAMES, Visitor};
 use std::hint::black_box;
+use std::pin::pin;
 
 fn main() {
     divan::main();
@@ -17,10 +18,11 @@ struct Pairs<'a, 'b>(divan::Bencher<'a, 'b>);
 impl Visitor for Pairs<'_, '_> {
     type Out = ();
     fn visit<C: Contender>(self) {
-        let (lock, mut value) = (C::default(), 0u64);
+        let (lock, mut value) = (pin!(C::default()), 0u64);
+        let lock = lock.as_ref();
         self.0.counter(divan::counter::ItemsCount::new(PAIRS)).bench_local(|| {
             for _ in 0..PAIRS {
-                black_box(&lock).with(|| value = black_box(value) + 1);
+                black_box(lock).with(|| value = black_box(value) + 1);
             }
         });
     }

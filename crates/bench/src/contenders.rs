@@ -7,11 +7,13 @@ use contend_locks::pv_queued::{PvFeatures, PvQueued};
 use contend_locks::{RawLock, adaptive, hybrid, pv_queued, pv_ticket, queued, ticket, unfair_byte, unfair_queued};
 use contend_platform::native::Threads;
 use std::cell::UnsafeCell;
+use std::marker::PhantomPinned;
+use std::pin::Pin;
 
 /// A lock to measure.
 pub trait Contender: Default + Sync {
-    /// Run `f` with the lock held.
-    fn with<R>(&self, f: impl FnOnce() -> R) -> R;
+    /// Run `f` with the lock held. Pinned, since a mutex of the C library must not move once it is in use.
+    fn with<R>(self: Pin<&Self>, f: impl FnOnce() -> R) -> R;
 }
 
 /// Something to do with a contender whose type is chosen by name.
@@ -77,8 +79,8 @@ contenders! {
 
 impl Contender for std::sync::Mutex<()> {
     #[inline]
-    fn with<R>(&self, f: impl FnOnce() -> R) -> R {
-        let _guard = self.lock().expect("critical sections do not panic");
+    fn with<R>(self: Pin<&Self>, f: impl FnOnce() -> R) -> R {
+        let _guard = self.get_ref().lock().expect("critical sections do not panic");
         f()
     }
 }
@@ -87,8 +89,8 @@ macro_rules! by_guard {
     ($($lock:ty,)*) => { $(
         impl Contender for $lock {
             #[inline]
-            fn with<R>(&self, f: impl FnOnce() -> R) -> R {
-                let _guard = self.lock();
+            fn with<R>(self: Pin<&Self>, f: impl FnOnce() -> R) -> R {
+                let _guard = self.get_ref().lock();
                 f()
             }
         }
@@ -107,7 +109,7 @@ impl<R: RawMutex> Default for Ours<R> {
 
 impl<R: RawMutex + Sync> Contender for Ours<R> {
     #[inline]
-    fn with<T>(&self, f: impl FnOnce() -> T) -> T {
+    fn with<T>(self: Pin<&Self>, f: impl FnOnce() -> T) -> T {
         let guard = self.0.lock();
         let result = f();
         // SAFETY: locked above.
@@ -127,7 +129,7 @@ impl Default for PvQueuedV4_2 {
 
 impl Contender for PvQueuedV4_2 {
     #[inline]
-    fn with<R>(&self, f: impl FnOnce() -> R) -> R {
+    fn with<R>(self: Pin<&Self>, f: impl FnOnce() -> R) -> R {
         self.0.lock(&Threads);
         let result = f();
         self.0.unlock(&Threads);
@@ -135,13 +137,14 @@ impl Contender for PvQueuedV4_2 {
     }
 }
 
-/// The C library's adaptive mutex.
-pub struct PthreadAdaptive(Box<UnsafeCell<libc::pthread_mutex_t>>);
+/// The C library's adaptive mutex, where it is used: behind a pointer each acquisition would read one more line.
+pub struct PthreadAdaptive {
+    mutex: UnsafeCell<libc::pthread_mutex_t>,
+    _stays: PhantomPinned,
+}
 
-// SAFETY: a pthread mutex is made to be used by several threads; it is boxed, so it does not move while they do.
+// SAFETY: a pthread mutex is made to be used by several threads. It does not move while they do: they use it pinned.
 unsafe impl Sync for PthreadAdaptive {}
-// SAFETY: as above; it is free whenever it can be moved.
-unsafe impl Send for PthreadAdaptive {}
 
 impl Default for PthreadAdaptive {
     fn default() -> Self {
@@ -149,19 +152,20 @@ impl Default for PthreadAdaptive {
         let initial = libc::PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP;
         #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
         let initial = libc::PTHREAD_MUTEX_INITIALIZER;
-        PthreadAdaptive(Box::new(UnsafeCell::new(initial)))
+        PthreadAdaptive { mutex: UnsafeCell::new(initial), _stays: PhantomPinned }
     }
 }
 
 impl Contender for PthreadAdaptive {
     #[inline]
-    fn with<R>(&self, f: impl FnOnce() -> R) -> R {
-        // SAFETY: the mutex was initialised statically and does not move.
-        let error = unsafe { libc::pthread_mutex_lock(self.0.get()) };
+    fn with<R>(self: Pin<&Self>, f: impl FnOnce() -> R) -> R {
+        let mutex = self.mutex.get();
+        // SAFETY: the mutex was initialised statically; nobody has used it before it was pinned, and it has not moved since.
+        let error = unsafe { libc::pthread_mutex_lock(mutex) };
         assert_eq!(error, 0, "pthread_mutex_lock");
         let result = f();
         // SAFETY: as above; this thread holds it.
-        let error = unsafe { libc::pthread_mutex_unlock(self.0.get()) };
+        let error = unsafe { libc::pthread_mutex_unlock(mutex) };
         assert_eq!(error, 0, "pthread_mutex_unlock");
         result
     }
@@ -170,6 +174,6 @@ impl Contender for PthreadAdaptive {
 impl Drop for PthreadAdaptive {
     fn drop(&mut self) {
         // SAFETY: nobody holds it or waits for it: `&mut self`.
-        unsafe { libc::pthread_mutex_destroy(self.0.get()) };
+        unsafe { libc::pthread_mutex_destroy(self.mutex.get()) };
     }
 }

@@ -1,5 +1,7 @@
 //! The loop on OS threads.
 //!
+//! No thread is pinned to a CPU: some locks count the CPUs that they may use when they are first contended, and spin only if there are several.
+//!
 //! A wait is timed with the processor's clock around `lock` (two reads an acquisition, the same for every lock). Work is a
 //! chain of multiplications whose speed is measured once: CPU time, not wall time. The critical section also writes two
 //! lines of shared data.
@@ -12,6 +14,8 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use std::cell::UnsafeCell;
 use std::hint::black_box;
+use std::mem::offset_of;
+use std::pin::Pin;
 use std::sync::{Barrier, OnceLock};
 use std::time::Instant;
 
@@ -31,9 +35,10 @@ struct Run<'a> {
     repeat: u32,
 }
 
-/// What the lock guards, beside it as in most programs.
+/// What the lock guards, beside it as in most programs: a small lock is in the first of the two lines that a critical section
+/// writes, so that who has got it has got half of the data. In this order: the compiler's own would put the lock behind the data.
 #[derive(Default)]
-#[repr(align(128))]
+#[repr(C, align(128))]
 struct Guarded<C> {
     lock: C,
     data: UnsafeCell<[u64; 16]>,
@@ -43,6 +48,25 @@ struct Guarded<C> {
 unsafe impl<C: Sync> Sync for Guarded<C> {}
 
 impl<C> Guarded<C> {
+    const BESIDE: () = assert!(
+        offset_of!(Self, lock) == 0 && offset_of!(Self, data) == size_of::<C>().next_multiple_of(align_of::<u64>())
+    );
+
+    /// In its place, which it does not leave any more.
+    fn pinned() -> Pin<Box<Self>>
+    where
+        C: Default,
+    {
+        let () = Self::BESIDE;
+        Box::pin(Guarded::default())
+    }
+
+    /// The lock.
+    fn lock(self: Pin<&Self>) -> Pin<&C> {
+        // SAFETY: the lock is a part of the whole, which is pinned with it: nothing takes or moves it out of there.
+        unsafe { self.map_unchecked(|whole| &whole.lock) }
+    }
+
     /// The data.
     ///
     /// # Safety
@@ -144,7 +168,8 @@ impl Visitor for Run<'_> {
         let rounds = |ns: u64| (ns as f64 * rounds_per_ns()).round() as u64;
         let critical = rounds(load.critical_ns);
         let think = (rounds(load.think_ns.0), rounds(load.think_ns.1));
-        let guarded = Guarded::<C>::default();
+        let guarded = Guarded::<C>::pinned();
+        let guarded = guarded.as_ref();
         let clock = Clock::new();
         // Begin and end of what counts, in ticks. Each thread keeps to them by itself: the main thread is one of many that
         // want a CPU and may be late.
@@ -166,7 +191,7 @@ impl Visitor for Run<'_> {
                 if asked >= end {
                     break;
                 }
-                let wait = guarded.lock.with(|| {
+                let wait = guarded.lock().with(|| {
                     let wait = clock.raw().saturating_sub(asked);
                     // SAFETY: the lock is held.
                     inside(unsafe { guarded.data() }, critical);
