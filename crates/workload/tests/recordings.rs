@@ -807,7 +807,7 @@ fn a_fitted_script_stays_in_turn() {
     assert_eq!(s.outcome, Outcome::Finished);
     assert!((3900.0..4400.0).contains(&(s.virtual_ns as f64 / 1e3)), "{}", s.virtual_ns);
     let refused = ModelSpec { jobs: 4, ..spec }.build(&mut Workload::default(), 0, &text);
-    assert!(refused.err().expect("no jobs").to_string().contains("make -j and xargs -P"));
+    assert!(refused.expect_err("no jobs").to_string().contains("make -j and xargs -P"));
 }
 
 /// Slots are a task's own, and all that it starts under a limit share them.
