@@ -27,7 +27,7 @@ OTHER = b"other"
 CHUNK_PAGES = 4096
 BRIEFLY_MS = 500
 """What the costs of the machine are worth where nobody asked for more: a dozen repetitions of every experiment."""
-MEASURED_BRIEFLY = "its machine.toml was measured in half a second; --probe takes more repetitions, in 5 s"
+MEASURED_BRIEFLY = "its machine.toml was measured in a second; --probe takes more repetitions, in 5 s"
 """Said where nobody asked for more."""
 
 
