@@ -35,19 +35,10 @@ const ROUND_NS: Nanos = 6_000_000;
 const SLICE_NS_MAX: Nanos = 2_000_000;
 /// Shorter slices are not worth their context switches (estimate: 1 to 2 µs each).
 const SLICE_NS_MIN: Nanos = 50_000;
-/// How a thread finds out when it was away.
-struct Looks {
-    /// Of so many contended acquisitions one looks at the clock when it ends.
-    passages: u32,
-    /// A thread that did not look for this long asks whether it was away.
-    gap_ns: Nanos,
-}
-/// Where the thread ends its slices, or lets ticks pass. The question updates the system's account of the thread's time, and may so end a slice that
-/// is over: at a good moment, since the lock is not held. So it is asked often here.
-const CLOSE_LOOKS: Looks = Looks { passages: 4, gap_ns: 40_000 };
-/// Where nothing hangs on the moment. Absences last for ms; a look costs some ns, and the question, a system call, is for gaps that are longer
-/// than looks are apart (40 µs with the load of docs/locks-native.md).
-const RARE_LOOKS: Looks = Looks { passages: 16, gap_ns: 200_000 };
+/// Of so many contended acquisitions one looks at the clock when it ends.
+const PASSAGES_PER_LOOK: u32 = 4;
+/// A thread that did not look at the clock for this long asks whether it was away.
+const GAP_NS: Nanos = 40_000;
 /// It was if this much more time has gone by than it has used. Interrupts take less.
 const AWAY_NS: Nanos = 20_000;
 /// How long a thread counts what it gets of the CPUs: a dozen slices of the operating system.
@@ -202,12 +193,7 @@ impl Slice {
     pub fn parting_due(&self) -> bool {
         let passages = self.passages.get().wrapping_add(1);
         self.passages.set(passages);
-        passages.is_multiple_of(self.looks().passages)
-    }
-
-    #[inline]
-    fn looks(&self) -> &'static Looks {
-        if self.is_ours() || self.crowded.get() { &CLOSE_LOOKS } else { &RARE_LOOKS }
+        passages.is_multiple_of(PASSAGES_PER_LOOK)
     }
 
     /// Is it for this thread to end its slices?
@@ -281,7 +267,7 @@ impl Slice {
     #[inline]
     pub fn is_over(&self, rounds: &Rounds, clocks: &impl Clocks) -> bool {
         let now = clocks.now();
-        if now.saturating_sub(self.seen.get()) > self.looks().gap_ns {
+        if now.saturating_sub(self.seen.get()) > GAP_NS {
             let used = clocks.used();
             if self.number.get() == 0 || self.away(now, used) {
                 self.begin_at(rounds, clocks, now, used);
@@ -357,7 +343,7 @@ mod tests {
         let rounds = Rounds::new();
         let slices: Vec<Slice> = (0..threads).map(|_| Slice::new()).collect();
         let mut used = vec![0; threads];
-        let (mut now, mut lengths) = (1_000_000, Vec::new());
+        let (mut now, mut lengths) = (GAP_NS * 2, Vec::new());
         for turn in 0..20 * threads {
             let i = turn % threads;
             let began = now;
@@ -456,32 +442,10 @@ mod tests {
         let passes = |now, used| slice.is_over(&rounds, &at(2, now, used));
         assert!(!passes(1_000_000, 0));
         let first = slice.number.get();
-        assert!(!passes(1_300_000, 300_000), "it computed");
+        assert!(!passes(1_200_000, 200_000), "it computed");
         assert_eq!(slice.number.get(), first);
-        assert!(!passes(1_600_000, 310_000), "it was away");
-        assert_eq!((slice.number.get(), slice.began.get()), (first + 1, 1_600_000));
-    }
-
-    #[test]
-    fn absences_of_a_millisecond_are_noticed_between_rare_looks() {
-        // It looks every 60 µs, and is away for 1 ms of every 4.
-        let (rounds, slice) = (Rounds::new(), Slice::new());
-        let (mut now, mut used) = (1_000_000, 0);
-        for turn in 0..670 {
-            let away = if turn % 67 == 66 { 1_000_000 } else { 0 };
-            (now, used) = (now + 60_000 + away, used + 60_000);
-            slice.is_over(&rounds, &at(2, now, used));
-        }
-        assert_eq!(slice.number.get(), 1 + 10);
-    }
-
-    #[test]
-    fn looks_are_rare_where_nothing_hangs_on_them() {
-        let looks = |slice: &Slice| (0..160).filter(|_| slice.parting_due()).count();
-        assert_eq!([looks(&Slice::new()), looks(&one_of(4)), looks(&one_of(64))], [10, 10, 40]);
-        let crowded = one_of(4);
-        crowded.crowded.set(true);
-        assert_eq!(looks(&crowded), 40);
+        assert!(!passes(1_400_000, 210_000), "it was away");
+        assert_eq!((slice.number.get(), slice.began.get()), (first + 1, 1_400_000));
     }
 
     /// Is a thread crowded that gets `percent` of a CPU for a second, in pieces of 4 ms of which all but `slept` in 100 end by
