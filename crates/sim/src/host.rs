@@ -216,13 +216,10 @@ pub struct Setup {
 /// As for [`simulate_with`].
 pub fn simulate(
     policy: PolicyKind,
-    mut setup: Setup,
+    setup: Setup,
     sink: Option<Box<dyn EventSink>>,
     progress: Progress<'_>,
 ) -> std::io::Result<RunResult> {
-    // On such a kernel a woken task that is eligible preempts, too.
-    let f = &mut setup.features;
-    f.next_buddy |= setup.machine.vcpu_pack && f.wakeup_preemption && f.pick_buddy;
     let f = &setup.features;
     let cpus = setup.machine.topology.nr_cpus();
     let tick = 1_000_000_000 / u64::from(setup.machine.hz);
