@@ -76,6 +76,14 @@ def test_pictures_are_the_same_again(contend: Contend, tmp_path: Path) -> None:
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
 
 
+def test_the_prediction_is_the_measurements_kind(contend: Contend) -> None:
+    """64 threads on 2 CPUs, as docs/locks-native.md has them measured: after the same warm-up, which spreads them."""
+    args = ["--simulate", "-m", "epyc-2vcpu", "--threads", "64", "--locks", "adaptive,ticket", "--json"]
+    adaptive, ticket = json.loads(contend("bench", "locks", *args).stdout)["rows"]
+    assert adaptive["throughput"] > 2.5e6 and adaptive["jain"] > 0.99 and adaptive["wait_max_ns"] < 12e6
+    assert 0.005e6 < ticket["throughput"] < 0.03e6
+
+
 def test_what_is_wrong_is_said(contend: Contend) -> None:
     for args, message in [
         (["--simulate", "--bare", "--policy", "cfs"], "--policy: bare CPUs have no scheduler"),
@@ -85,6 +93,8 @@ def test_what_is_wrong_is_said(contend: Contend) -> None:
         (["--machine", "4c"], "--machine: this machine is measured; add --simulate"),
         (["--threads", "2,x"], "--threads: found 'x'; should be a whole number from 1 to 1,024"),
         (["--threads", "0"], "--threads: found '0'; should be a whole number from 1 to 1,024"),
+        (["--threads", "9" * 5000], f"--threads: found '{'9' * 40}'; should be a whole number from 1 to 1,024"),
+        (["--locks", ","], "--locks: found ','; should be names of locks with commas between, such as adaptive,std"),
         (["--think-ns", "9,3"], "--think-ns: found '9,3'; should be the shortest and the longest, such as 250,750"),
         (["--seconds", "1e9"], "--seconds: found '1e9'; should be a number of seconds from 0.001 to 100"),
         (["--repeat", "0"], "--repeat: found '0'; should be a whole number from 1 to 1,000"),

@@ -193,8 +193,10 @@ impl Visitor for Run<'_> {
                 }
                 let wait = guarded.lock().with(|| {
                     let wait = clock.raw().saturating_sub(asked);
+                    // Who has waited past the end only passes the lock on.
+                    let rounds = if asked + wait < end { critical } else { 0 };
                     // SAFETY: the lock is held.
-                    inside(unsafe { guarded.data() }, critical);
+                    inside(unsafe { guarded.data() }, rounds);
                     wait
                 });
                 mine.between(Wait::of((begin, end), asked, asked + wait));

@@ -1,11 +1,11 @@
-//! Which lock events the paravirtual queued spinlocks report: all that belong to their features, and no others. (Shuttle's
+//! Which lock events the locks with a queue report whose waiters halt: all that belong to their features, and no others. (Shuttle's
 //! threads also wake for no reason.)
 
 use LockEvent::{
     LockPending, LockSlowpath, PvKickAhead, PvKickLock, PvKickUnlock, PvKickWake, PvLatencyKick, PvLatencyWake,
     PvLockStealing, PvSpuriousWakeup, PvWaitAgain, PvWaitEarly, PvWaitHead, PvWaitNode,
 };
-use contend_check::models::lock::Exclusion;
+use contend_check::models::lock::{Exclusion, HastyAdaptive};
 use contend_check::{Counted, Counts, Shuttle, ShuttleRun};
 use contend_locks::{Hybrid, MakeLock, PvFeatures, PvQueuedWith};
 use contend_platform::LockEvent;
@@ -71,4 +71,9 @@ pv! {
 #[test]
 fn hybrid() {
     events(&counts::<Hybrid<Counted<Shuttle>>>(), &[PvLockStealing, PvWaitEarly]);
+}
+
+#[test]
+fn adaptive() {
+    events(&counts::<HastyAdaptive<Counted<Shuttle>>>(), &[PvLockStealing, PvWaitEarly]);
 }

@@ -1,6 +1,6 @@
 //! Every lock from its one source in four worlds: native, loom, shuttle, the simulator.
 
-use contend_check::models::lock::{Exclusion, Moves, PairOrder, Pairs, Recheck};
+use contend_check::models::lock::{Exclusion, HastyAdaptive, Moves, PairOrder, Pairs, Recheck};
 use contend_check::models::pv::{Hashing, Hasty, PvHashFull};
 use contend_check::{Explored, Failure, Loom, LoomRun, Shuttle, ShuttleRun, run_native, run_sim};
 use contend_locks::{Hybrid, Mcs, PvFeatures, PvQueuedWith, PvTicket, Queued, Ticket, UnfairByte, UnfairQueued};
@@ -98,6 +98,7 @@ four_worlds! {
     hybrid: Hybrid, 5 preemptions;
     pv_ticket: PvTicket;
     unfair_queued: UnfairQueued;
+    adaptive: HastyAdaptive, 3 preemptions;
 }
 
 /// Locks whose waiters halt: spin budgets that expire or not, at any look. In two rounds so many preemptions and expiries.

@@ -98,35 +98,35 @@ logic! {
         named("steal without comparing", at::unfair_queued("p.compare_exchange(&self.locked, 0, 1"), What::Blind),
     ];
     adaptive: HastyAdaptive, peeks true, &[
-        named("kick before the state is changed", at::adaptive("p.compare_exchange(state, state::HEAD_HALTED"), What::After(at::adaptive("p.kick("))),
-        named("no kick", at::adaptive("p.kick("), What::Skip),
+        named("kick before the state is changed", at::adaptive("p.compare_exchange(state, state::HEAD_HALTED"), What::After(at::adaptive("kicked.kick("))),
+        named("no kick", at::adaptive("kicked.kick("), What::Skip),
         named("the head says that it halts before it does", at::adaptive("p.store(&node.state, state::HEAD_HALTED"), What::After(at::adaptive("with_halted(queue & !FORBID, id)"))),
         named("drop a fence: the holder's", at::adaptive("p.light_fence()"), What::Skip),
         named("drop a fence: the head's", at::adaptive("p.heavy_fence()"), What::Skip),
-        named("skip the recheck: halt though the lock is free", at::adaptive("if told && p.load(&self.lock, Ordering::Relaxed) & LOCKED != 0"), What::Stale),
+        named("skip the recheck: halt though the lock is free", at::adaptive("let halts = told && p.load(&self.lock, Ordering::Relaxed) & LOCKED != 0"), What::Stale),
         named("look at the queue before the release", at::adaptive("p.store(&self.lock, free"), What::After(at::adaptive("p.load(&self.queue"))),
-        named("halt without comparing: behind others", at::adaptive("p.halt(&node.state, state::HALTED)"), What::Blind),
-        named("halt without comparing: the head", at::adaptive("p.halt(&node.state, state::HEAD_HALTED)"), What::Blind),
+        named("halt without comparing: behind others", at::adaptive("node.kicked.halt(p, &node.state, state::HALTED)"), What::Blind),
+        named("halt without comparing: the head", at::adaptive("node.kicked.halt(p, &node.state, state::HEAD_HALTED)"), What::Blind),
         named("a node is left halted", at::adaptive("p.swap(&node.state, state::HEAD"), What::Skip),
         named("steal without comparing", at::adaptive("p.compare_exchange(&self.lock, lock, taken,"), What::Blind),
     ];
     pv_queued: NoPending, peeks true, &[
         named("drop a fence: the waiter's", nth(0, at::pv("p.fence(Ordering::SeqCst)")), What::Skip),
         named("drop a fence: the new owner's", nth(1, at::pv("p.fence(Ordering::SeqCst)")), What::Skip),
-        named("kick before release", at::pv_queued("let halted = p.swap("), What::After(at::pv("p.kick("))),
+        named("kick before release", at::pv_queued("let halted = p.swap("), What::After(at::pv("kicked.kick("))),
         named("SLOW before hash", at::hash("p.compare_exchange(&entry.key, 0"), What::After(at::pv_queued("word | SLOW"))),
         named("skip the recheck", at::pv("p.load(locked, "), What::Stale),
-        named("no kick", at::pv("p.kick("), What::Skip),
-        named("halt without comparing", at::pv("p.halt("), What::Blind),
+        named("no kick", at::pv("kicked.kick("), What::Skip),
+        named("halt without comparing", at::pv("kicked.halt("), What::Blind),
     ];
     hybrid: Hybrid, peeks true, &[
         named("drop a fence: the waiter's", nth(0, at::pv("p.fence(Ordering::SeqCst)")), What::Skip),
         named("drop a fence: the new owner's", nth(1, at::pv("p.fence(Ordering::SeqCst)")), What::Skip),
-        named("kick before release", at::hybrid("let halted = p.swap("), What::After(at::pv("p.kick("))),
+        named("kick before release", at::hybrid("let halted = p.swap("), What::After(at::pv("kicked.kick("))),
         named("SLOW before hash", at::hash("p.compare_exchange(&entry.key, 0"), What::After(at::hybrid("p.fetch_or(&self.word, SLOW, Ordering::AcqRel"))),
         named("skip the recheck: the head's", at::hybrid("p.fetch_or(&self.word, SLOW, Ordering::AcqRel"), What::Stale),
         named("skip the recheck: a waiter's", at::pv("p.load(locked, "), What::Stale),
-        named("no kick", at::pv("p.kick("), What::Skip),
-        named("halt without comparing", at::pv("p.halt("), What::Blind),
+        named("no kick", at::pv("kicked.kick("), What::Skip),
+        named("halt without comparing", at::pv("kicked.halt("), What::Blind),
     ];
 }

@@ -89,6 +89,7 @@
 //! The lock does not know what else a thread holds. Where it gives the CPU up after a contended section ([`Platform::part`]), it may do so with an outer
 //! lock held, which others then wait for.
 
+use crate::kicked::Kicked;
 use crate::nodes::{NodeId, Nodes, Pool, QueueNode};
 use crate::{MakeLock, RawLock};
 use alloc::sync::Arc;
@@ -158,11 +159,12 @@ pub struct Node<P: Platform> {
     state: P::Word,
     /// [`NodeId::link`] of the successor; 0: none, or not linked yet.
     next: P::Word,
+    kicked: Kicked,
 }
 
 impl<P: Platform> QueueNode<P> for Node<P> {
     fn new(p: &P, line: Line) -> Self {
-        Node { state: p.word(line, state::WAITING), next: p.word(line, 0) }
+        Node { state: p.word(line, state::WAITING), next: p.word(line, 0), kicked: Kicked::default() }
     }
 }
 
@@ -274,9 +276,6 @@ impl<P: Platform, N: Nodes<P, Node<P>>, T: Tuning> Adaptive<P, N, T> {
         loop {
             let early =
                 p.preempted(prev.cpu()) || p.load(&self.nodes.get(prev).state, Ordering::Relaxed) == state::HALTED;
-            if early {
-                p.lock_event(LockEvent::PvWaitEarly, 1);
-            }
             let budget = if early { 0 } else { T::QUEUE_SPIN_NS };
             if p.wait_until([&node.state], Some(budget), is_head).is_some() {
                 return;
@@ -284,15 +283,19 @@ impl<P: Platform, N: Nodes<P, Node<P>>, T: Tuning> Adaptive<P, N, T> {
             let asleep =
                 p.compare_exchange(&node.state, state::WAITING, state::HALTED, Ordering::Relaxed, Ordering::Acquire);
             if matches!(asleep, Ok(_) | Err(state::HALTED)) {
-                p.lock_event(if halted { LockEvent::PvWaitAgain } else { LockEvent::PvWaitNode }, 1);
+                p.lock_event(LockEvent::PvWaitNode, 1);
+                p.lock_event(LockEvent::PvWaitEarly, u64::from(early));
+                // Behind others nobody is woken but to be the head.
+                p.lock_event(LockEvent::PvSpuriousWakeup, u64::from(halted));
                 halted = true;
-                p.halt(&node.state, state::HALTED);
+                node.kicked.halt(p, &node.state, state::HALTED);
             }
         }
     }
 
     fn lock_as_head(&self, p: &P, node: &Node<P>, id: NodeId) {
         let mut forbids = false;
+        let mut halts = 0;
         loop {
             let free = p.wait_until([&self.lock], Some(T::QUEUE_SPIN_NS), |[lock]| lock & LOCKED == 0);
             if let Some([lock]) = free {
@@ -307,24 +310,29 @@ impl<P: Platform, N: Nodes<P, Node<P>>, T: Tuning> Adaptive<P, N, T> {
                 p.fetch_or(&self.queue, FORBID, Ordering::Relaxed);
             } else {
                 // The holder does not let go. Others may steal again while this CPU sleeps.
-                self.halt_as_head(p, node, id);
+                if self.halt_as_head(p, node, id) {
+                    p.lock_event(LockEvent::PvWaitAgain, u64::from(halts > 0));
+                    halts += 1;
+                }
             }
             forbids = !forbids;
         }
     }
 
-    /// Halt until an unlock kicks, unless the lock is free.
-    fn halt_as_head(&self, p: &P, node: &Node<P>, id: NodeId) {
+    /// Halt until an unlock kicks, unless the lock is free; has it halted?
+    fn halt_as_head(&self, p: &P, node: &Node<P>, id: NodeId) -> bool {
         // Relaxed: published by the exchange of the word.
         p.store(&node.state, state::HEAD_HALTED, Ordering::Relaxed);
         self.change(p, Ordering::Release, |queue| with_halted(queue & !FORBID, id));
         // Whose release is not seen below sees the word in the queue. Without that the head stays awake: it has let others run,
         // and looks again.
         let told = p.heavy_fence();
-        if told && p.load(&self.lock, Ordering::Relaxed) & LOCKED != 0 {
+        let halts = told && p.load(&self.lock, Ordering::Relaxed) & LOCKED != 0;
+        if halts {
             p.lock_event(LockEvent::PvWaitHead, 1);
-            p.halt(&node.state, state::HEAD_HALTED);
+            node.kicked.halt(p, &node.state, state::HEAD_HALTED);
         }
+        halts
     }
 
     /// The holder, head until now, leaves the queue; its successor is the head.
@@ -412,11 +420,11 @@ impl<P: Platform, N: Nodes<P, Node<P>>, T: Tuning> Adaptive<P, N, T> {
     }
 
     fn kick(&self, p: &P, head: NodeId) {
-        let state = &self.nodes.get(head).state;
+        let node = self.nodes.get(head);
+        let state = &node.state;
         // Fails if the head has woken for no reason: then it needs no kick.
         if p.compare_exchange(state, state::HEAD_HALTED, state::HEAD, Ordering::Release, Ordering::Relaxed).is_ok() {
-            p.lock_event(LockEvent::PvKickUnlock, 1);
-            p.kick(state, head.cpu());
+            node.kicked.kick(p, state, head.cpu(), LockEvent::PvKickUnlock);
         }
     }
 

@@ -96,7 +96,7 @@
 //! | `lock_api` | yes | the mutexes, by `lock_api` 0.5; needs Rust 1.95, the rest of the crate 1.88 |
 //! | `lock_api_04` | | `RawMutex` and `RawSpinMutex` implement the traits of `lock_api` 0.4 also: `lock_api_04::Mutex<ticket::RawMutex, T>` |
 //! | `arc_lock`, `serde` | | those features of `lock_api` |
-//! | `stats` | | counts what slow paths do, by the names of the kernel's counters (module `stats`); without it nothing of that is compiled |
+//! | `stats` | | counts what slow paths do, by the names of the kernel's counters (module `stats`); without it no code of that is compiled |
 //! | `alloc` | with `std` | the algorithms with queue nodes, for worlds of one's own |
 //! | `portable-parking` | | for tests |
 //!
@@ -135,6 +135,8 @@ pub mod algorithm;
 pub mod hash;
 #[cfg(feature = "alloc")]
 pub mod hybrid;
+#[cfg(feature = "alloc")]
+mod kicked;
 #[cfg(feature = "alloc")]
 pub mod mcs;
 #[cfg(feature = "std")]

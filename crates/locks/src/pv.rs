@@ -36,10 +36,11 @@
 //! other fields (from memory, not checked). `LINES` says which, 2 or 1, for the simulator; OS threads always have one line.
 
 use crate::hash::LockHash;
+use crate::kicked::Kicked;
 use crate::nodes::{Link, NodeId, Nodes, Pool, QueueNode};
 use alloc::sync::Arc;
 use contend_platform::{CpuId, Line, LockEvent, Nanos, Note, Ordering, Platform};
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// The CPU runs.
 pub(crate) const RUNNING: u64 = 0;
@@ -88,8 +89,7 @@ pub struct PvNode<P: Platform, const LINES: usize> {
     pub(crate) link: Link<P>,
     /// [`RUNNING`], or [`HALTED`] and [`HASHED`], or [`SPENT`].
     pub(crate) state: P::Word,
-    /// When it was kicked last. The observer's, not a word of the algorithm.
-    kicked_at: AtomicU64,
+    kicked: Kicked,
 }
 
 impl<P: Platform, const LINES: usize> QueueNode<P> for PvNode<P, LINES> {
@@ -97,7 +97,7 @@ impl<P: Platform, const LINES: usize> QueueNode<P> for PvNode<P, LINES> {
         const { assert!(LINES == 1 || LINES == 2) };
         let state_line = if LINES == 1 { line } else { p.line() };
         p.note(Note::Joined { line: state_line, to: line });
-        PvNode { link: Link::new(p, line), state: p.word(state_line, RUNNING), kicked_at: AtomicU64::new(0) }
+        PvNode { link: Link::new(p, line), state: p.word(state_line, RUNNING), kicked: Kicked::default() }
     }
 }
 
@@ -111,22 +111,12 @@ impl<P: Platform, const LINES: usize> PvNode<P, LINES> {
 
     /// Give the CPU up until the state is no longer halted. May return for no reason.
     pub(crate) fn halt(&self, p: &P) {
-        self.kicked_at.store(0, Relaxed);
-        p.halt(&self.state, HALTED);
-        let kicked_at = self.kicked_at.load(Relaxed);
-        if kicked_at != 0 {
-            p.lock_event(LockEvent::PvKickWake, 1);
-            p.lock_event(LockEvent::PvLatencyWake, p.lock_clock().saturating_sub(kicked_at));
-        }
+        self.kicked.halt(p, &self.state, HALTED);
     }
 
     /// Wake `cpu`, the node's owner. The caller has cleared the state.
     pub(crate) fn kick(&self, p: &P, cpu: CpuId, why: LockEvent) {
-        let start = p.lock_clock();
-        self.kicked_at.store(start, Relaxed);
-        p.kick(&self.state, cpu);
-        p.lock_event(why, 1);
-        p.lock_event(LockEvent::PvLatencyKick, p.lock_clock().saturating_sub(start));
+        self.kicked.kick(p, &self.state, cpu, why);
     }
 
     /// Wait behind `prev` until it has handed over. Between two halts spin for `spin_ns`, but if `early`, only while `prev` does

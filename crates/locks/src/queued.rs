@@ -21,7 +21,7 @@
 use crate::nodes::{Link, NodeId, Nodes, Pool};
 use crate::{MakeLock, RawLock};
 use alloc::sync::Arc;
-use contend_platform::{Line, Note, Ordering, Platform};
+use contend_platform::{Line, LockEvent, Note, Ordering, Platform};
 
 const LOCKED: u64 = 1;
 const PENDING: u64 = 1 << 8;
@@ -46,6 +46,7 @@ impl<P: Platform, N: Nodes<P, Link<P>>> Queued<P, N> {
                 }
                 // Take it: pending off, locked on, whatever the tail is by now. Relaxed: acquired above.
                 p.fetch_add(&self.state, LOCKED.wrapping_sub(PENDING), Ordering::Relaxed);
+                p.lock_event(LockEvent::LockPending, 1);
                 return;
             }
             if old & PENDING == 0 {
@@ -57,6 +58,7 @@ impl<P: Platform, N: Nodes<P, Link<P>>> Queued<P, N> {
     }
 
     fn queue(&self, p: &P) {
+        p.lock_event(LockEvent::LockSlowpath, 1);
         let Some(id) = self.nodes.claim(p) else {
             // Nested too deep: outside the queue, as one who tries.
             while !self.try_lock(p) {

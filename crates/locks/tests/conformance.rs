@@ -4,8 +4,8 @@
 use contend_locks::native::{Global, Parked};
 use contend_locks::pv::PvTunables;
 use contend_locks::{
-    Hybrid, MakeLock, Mcs, McsPool, PvFeatures, PvQueued, PvQueuedWith, PvTicket, Queued, RawLock, Ticket, UnfairByte,
-    UnfairQueued, WaitPool, lock_mover, lock_pair, unlock_pair,
+    Adaptive, Hybrid, MakeLock, Mcs, McsPool, PvFeatures, PvQueued, PvQueuedWith, PvTicket, Queued, RawLock, Ticket,
+    UnfairByte, UnfairQueued, WaitPool, lock_mover, lock_pair, unlock_pair,
 };
 use contend_platform::native::{Native, NativeCell, Threads};
 use contend_platform::{CpuId, Ordering, Platform};
@@ -194,6 +194,7 @@ conformance! {
     hybrid: Hybrid<Native>;
     pv_ticket: PvTicket<Native>;
     unfair_queued: UnfairQueued<Native>;
+    adaptive: Adaptive<Native>;
 }
 
 /// The ticket counter passes its limit while CPUs wait.

@@ -22,13 +22,19 @@ MACHINE_BARE = "8n8c8t"
 
 
 def _whole(text: str, least: int, most: int) -> int:
-    if not (text.isascii() and text.isdigit() and least <= int(text) <= most):
-        raise click.BadParameter(f"found '{text}'; should be a whole number from {least:,} to {most:,}")
+    # Python refuses to read a number of thousands of digits.
+    if not (text.isascii() and text.isdigit() and len(text) <= 20 and least <= int(text) <= most):
+        raise click.BadParameter(f"found '{text[:40]}'; should be a whole number from {least:,} to {most:,}")
     return int(text)
 
 
 def _names(_ctx: click.Context, _param: click.Parameter, text: str | None) -> list[str] | None:
-    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
+    if text is None:
+        return None
+    names = list(dict.fromkeys(name.strip() for name in text.split(",")))
+    if not all(names):
+        raise click.BadParameter(f"found '{text}'; should be names of locks with commas between, such as adaptive,std")
+    return names
 
 
 def _threads(_ctx: click.Context, _param: click.Parameter, text: str | None) -> list[int] | None:

@@ -25,9 +25,8 @@ Job = tuple[int, int, str]
 
 SECONDS_NATIVE = 1.0
 SECONDS_SIMULATED = 0.3
-WARMUP_NATIVE = 0.3
-"""Until the operating system has spread threads that it has just started evenly over the CPUs."""
-WARMUP_SIMULATED = 0.02
+WARMUP = 0.3
+"""Until the operating system, simulated or not, has spread threads that it has just started evenly over the CPUs."""
 SECONDS_BARE = 0.05
 """Virtual seconds: enough for 512 CPUs of a ticket lock to have had it more than once."""
 
@@ -93,7 +92,7 @@ def native(
             for lock in random.Random(f"{r} {n}").sample(names, len(names)):
                 if progress:
                     progress(len(rows), repeat * len(threads) * len(names), "runs")
-                text = load.to_json(n, SECONDS_NATIVE, load.seed, WARMUP_NATIVE)
+                text = load.to_json(n, SECONDS_NATIVE, load.seed, WARMUP)
                 rows.append(json.loads(_core.bench_native(lock, text, r)))
     rows.sort(key=lambda row: (row["repeat"], list(threads).index(row["threads"]), names.index(row["lock"])))
     return rows
@@ -114,7 +113,7 @@ def simulated(
 
     def one(job: Job) -> Row:
         r, n, lock = job
-        text = load.to_json(n, SECONDS_SIMULATED, load.seed, WARMUP_SIMULATED)
+        text = load.to_json(n, SECONDS_SIMULATED, load.seed, WARMUP)
         row: Row = json.loads(_core.bench_simulated(lock, machine, policy, text, r))
         return {**row, "machine": machine}
 
