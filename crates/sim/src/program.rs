@@ -129,6 +129,8 @@ pub enum Op {
     Lock(ObjId),
     /// Unlock a mutex.
     Unlock(ObjId),
+    /// Unlock a mutex; if that wakes somebody, the system call goes on for so long then, in ns.
+    Release(ObjId, Nanos),
     /// Wait for a condition variable, releasing the mutex meanwhile.
     CondWait {
         /// The condition variable.

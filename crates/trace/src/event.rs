@@ -25,6 +25,8 @@ pub struct Event {
     pub comm: Comm,
     /// On whose behalf the CPU ran.
     pub context: Context,
+    /// A switch is due there. trace.dat and tracefs' text tell; elsewhere `false`.
+    pub resched: bool,
     /// What happened.
     pub kind: Kind,
 }
@@ -50,6 +52,13 @@ pub enum Context {
 const HARDIRQ: u8 = 0x08;
 const SOFTIRQ: u8 = 0x10;
 const NMI: u8 = 0x40;
+/// "A switch is due", and the same at the next return to the program or tick.
+const RESCHED: u8 = 0x04 | 0x02;
+
+/// Does an event's `common_flags` say that a switch is due?
+pub(crate) fn is_due(flags: u8) -> bool {
+    flags & RESCHED != 0
+}
 
 impl Context {
     /// From an event's `common_flags`: the innermost.
@@ -180,6 +189,15 @@ pub enum Kind {
         /// Entry, or exit.
         entry: bool,
     },
+    /// syscalls:sys_enter_futex, where the recording has what it was called with; otherwise [`Kind::Syscall`].
+    Futex {
+        /// The word's address.
+        uaddr: u64,
+        /// The kernel's number of the operation, with its flags; see [`futex`].
+        op: u32,
+        /// The operation's third argument.
+        val: u32,
+    },
     /// syscalls:sys_exit_setsid that succeeded: the task is in a session of its own from now on.
     Setsid {
         /// The session's number.
@@ -257,6 +275,19 @@ pub mod syscall {
     }
 }
 
+/// Operations of [`Kind::Futex`].
+pub mod futex {
+    /// Sleep while the word has the value.
+    pub const WAIT: u32 = 0;
+    /// Wake so many.
+    pub const WAKE: u32 = 1;
+
+    /// The operation without its flags (private, clock).
+    pub fn command(op: u32) -> u32 {
+        op & 0x7f
+    }
+}
+
 /// Bits of a contended lock's flags ([`Kind::ContentionBegin`]), as the kernel prints them.
 pub mod contention {
     /// Spins.
@@ -297,6 +328,7 @@ impl Kind {
             Kind::Timer { .. } => "timer_expire_exit",
             Kind::Syscall { entry: true, .. } => "sys_enter",
             Kind::Syscall { .. } => "sys_exit",
+            Kind::Futex { .. } => "sys_enter_futex",
             Kind::Setsid { .. } => "sys_exit_setsid",
             Kind::ContentionBegin { .. } => "contention_begin",
             Kind::ContentionEnd { .. } => "contention_end",

@@ -179,6 +179,7 @@ impl<W: Write> SchedSink for TextWriter<W> {
             Kind::Timer { hrtimer, .. } => out.extend_from_slice(if hrtimer { &b"hrtimer=?"[..] } else { b"timer=?" }),
             Kind::Syscall { nr, entry: true } => write!(out, "NR {nr} (?)")?,
             Kind::Syscall { nr, .. } => write!(out, "NR {nr} = ?")?,
+            Kind::Futex { uaddr, op, val } => write!(out, "uaddr=0x{uaddr:x} op=0x{op:x} val=0x{val:x}")?,
             Kind::Setsid { sid } => write!(out, "0x{sid:x}")?,
             Kind::ContentionBegin { lock, flags } => {
                 write!(out, "0x{lock:x} (flags=")?;

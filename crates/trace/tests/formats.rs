@@ -18,12 +18,20 @@ fn one(line: &'static str) -> Event {
 fn check(line: &'static str, at: (u64, u32, u32, &str), kind: Kind) {
     let (ts, cpu, pid, comm) = at;
     let event = one(line);
-    let context = event.context;
-    assert_eq!(event, Event { ts, cpu, pid, comm: comm.into(), context, kind });
+    let (context, resched) = (event.context, event.resched);
+    assert_eq!(event, Event { ts, cpu, pid, comm: comm.into(), context, resched, kind });
 }
 
 mod tracefs {
     use super::*;
+
+    #[test]
+    fn a_switch_that_is_due() {
+        let due = |line| one(line).resched;
+        assert!(!due("a-1 [000] ..... 1.2: sys_exit: NR 202 = 1"));
+        assert!(due("a-1 [000] .N... 1.2: sys_exit: NR 202 = 1"));
+        assert!(due("a-1 [000] dLh1. 1.2: sys_exit: NR 202 = 1"));
+    }
 
     #[test]
     fn switch() {

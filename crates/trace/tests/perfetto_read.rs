@@ -38,6 +38,8 @@ fn a_recording_passed_on_is_read_back() {
     for (mut again, event) in again.into_iter().zip(events) {
         unnamed += usize::from(&*again.comm == "<...>");
         again.comm = event.comm.clone();
+        // Whether a switch is due is not passed on.
+        again.resched = event.resched;
         assert_eq!(again, event);
     }
     assert!(unnamed < 50, "{unnamed}");
@@ -60,7 +62,7 @@ fn bundles_of_cpus_are_brought_into_order() {
         } else {
             Kind::Irq { irq: 3, entry: true }
         };
-        events.push(Event { ts: i, cpu, pid: prev, comm: "".into(), context: Context::Task, kind });
+        events.push(Event { ts: i, cpu, pid: prev, comm: "".into(), context: Context::Task, resched: false, kind });
     }
     let (again, report) = read(written(&events));
     assert_eq!((again.len(), report.out_of_order.count), (events.len(), 0), "{report}");
@@ -84,7 +86,7 @@ fn what_explains_scheduling_is_read_back() {
     let contexts = [Context::Unknown, Context::Task, Context::Softirq, Context::Hardirq, Context::Nmi];
     let event = |(i, kind): (usize, &Kind)| {
         let context = contexts[i % contexts.len()];
-        Event { ts: i as u64, cpu: 2, pid: 0, comm: "swapper/2".into(), context, kind: kind.clone() }
+        Event { ts: i as u64, cpu: 2, pid: 0, comm: "swapper/2".into(), context, resched: false, kind: kind.clone() }
     };
     let events: Vec<_> = kinds.iter().enumerate().map(event).collect();
     assert_eq!(read(written(&events)).0, events);
@@ -170,8 +172,15 @@ fn compact_bundles_become_whole_events() {
     let (events, report) = read(packed(compact()));
     let unknown = || task(u32::MAX, "<...>");
     let (make, cc1) = (|| task(10, "make"), || TaskRef { prio: 110, ..task(11, "cc1") });
-    let event =
-        |ts, (pid, comm): (u32, &str), context, kind| Event { ts, cpu: 1, pid, comm: comm.into(), context, kind };
+    let event = |ts, (pid, comm): (u32, &str), context, kind| Event {
+        ts,
+        cpu: 1,
+        pid,
+        comm: comm.into(),
+        context,
+        resched: false,
+        kind,
+    };
     let switch = |prev, prev_state, next| Kind::Switch { prev, prev_state, next };
     let (nobody, by_make, by_cc1) = ((u32::MAX, "<...>"), (10, "make"), (11, "cc1"));
     let expected = [

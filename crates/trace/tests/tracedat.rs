@@ -38,7 +38,7 @@ fn what_trace_cmd_prints_is_what_is_read() {
         );
         assert_eq!(events.len(), text.len());
         for (event, printed) in events.iter().zip(&mut text) {
-            printed.context = event.context;
+            (printed.context, printed.resched) = (event.context, event.resched);
             assert_eq!(event, printed);
         }
     }
@@ -101,7 +101,7 @@ fn exec(m: Machine, name: &[u8]) -> Vec<u8> {
 
 fn event(ts: u64, cpu: u32, pid: u32, comm: &str, context: Context, woken: u32) -> Event {
     let task = TaskRef { pid: woken, comm: "sleeper".into(), prio: -1 };
-    Event { ts, cpu, pid, comm: comm.into(), context, kind: Kind::Waking { task, target_cpu: 5 } }
+    Event { ts, cpu, pid, comm: comm.into(), context, resched: false, kind: Kind::Waking { task, target_cpu: 5 } }
 }
 
 #[test]
@@ -208,7 +208,7 @@ fn states_are_those_of_the_kernel_that_recorded() {
 #[test]
 fn explaining_events_are_read() {
     type Fields = &'static [(&'static str, usize, usize, bool)];
-    let cases: [(&str, Fields, Vec<u8>, Kind); 8] = [
+    let cases: [(&str, Fields, Vec<u8>, Kind); 9] = [
         ("irq_handler_exit", &[("int irq", 8, 4, true)], PC.u32(36), Kind::Irq { irq: 36, entry: false }),
         ("softirq_entry", &[("unsigned int vec", 8, 4, false)], PC.u32(9), Kind::Softirq { vec: 9, entry: true }),
         (
@@ -218,6 +218,17 @@ fn explaining_events_are_read() {
             Kind::Timer { hrtimer: true, entry: true },
         ),
         ("sys_enter", &[("long id", 8, 8, true)], PC.word(202, 8), Kind::Syscall { nr: 202, entry: true }),
+        (
+            "sys_enter_futex",
+            &[
+                ("int __syscall_nr", 8, 4, true),
+                ("u32 * uaddr", 16, 8, false),
+                ("int op", 24, 8, false),
+                ("u32 val", 32, 8, false),
+            ],
+            [PC.u32(202), PC.u32(0), PC.word(0x7f00_0000_0010, 8), PC.word(129, 8), PC.word(1, 8)].concat(),
+            Kind::Futex { uaddr: 0x7f00_0000_0010, op: 129, val: 1 },
+        ),
         ("sys_exit_read", &[("int __syscall_nr", 8, 4, true)], PC.u32(0), Kind::Syscall { nr: 0, entry: false }),
         (
             "contention_begin",

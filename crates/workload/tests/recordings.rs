@@ -156,6 +156,16 @@ cmd-10 [000] d..2. 1.000016: sched_wakeup_new: comm=cmd pid=11 prio=120 target_c
     assert_eq!(wakes("cmd-11 [000]", 1), (1, 3, Outcome::Finished));
     assert_eq!(wakes("<idle>-0 [001]", 0), (1, 3, Outcome::Finished));
     assert_eq!(wakes("<idle>-0 [001]", 1), (2, 2, Outcome::Finished));
+    // A call that is left with no switch due has not brought one about.
+    let left = |flags: &str| {
+        let woken = "cmd-11 [000] d..2. 1.000107: sched_waking: comm=kworker/1:0 pid=5 prio=120 target_cpu=001\n";
+        let left = format!("cmd-11 [000] {flags} 1.000108: sys_exit: NR 1 = 1\n");
+        let (until, from) = tasks.split_at(tasks.find("cmd-11 [000] d..2. 1.000110").expect("the first yield"));
+        let due = "<idle>-0 [001] dN.2. 1.000001: sys_exit: NR 1 = 1\n";
+        of(before.clone() + due + until + woken + &left + from + &last)
+    };
+    assert_eq!(left("....."), (2, 2, Outcome::Finished));
+    assert_eq!(left(".N..."), (1, 3, Outcome::Finished));
     // Without interrupts in the recording nobody knows.
     assert_eq!(of(tasks), (0, 3, Outcome::Finished));
 }
@@ -208,6 +218,93 @@ cmd-10 [000] d..2. 1.000016: sched_wakeup_new: comm=cmd pid=11 prio=120 target_c
     assert_eq!(of(&few).0, 0);
     let (w, _) = build(&text, &small()).expect("a recording");
     assert_eq!(simulated("1c", w).outcome, Outcome::Finished);
+}
+
+/// Two threads on one CPU share a mutex. The first holds it, which nothing says, and is preempted; the second waits for it, is faster
+/// than the first once it is free, and unlocks it.
+fn mutex() -> String {
+    let line = |us: u32, pid: u32, what: &str| format!("cmd-{pid} [000] d..2. 1.{us:06}: {what}\n");
+    let switch = |us: u32, from: u32, state: &str, to: u32| {
+        let prev = format!("prev_comm=cmd prev_pid={from} prev_prio=120 prev_state={state}");
+        line(us, from, &format!("sched_switch: {prev} ==> next_comm=cmd next_pid={to} next_prio=120"))
+    };
+    let wait = |us, pid| line(us, pid, "sys_enter_futex: __syscall_nr=202 uaddr=0x55c0 op=0x80 val=0x2");
+    let wake = |us, pid| line(us, pid, "sys_enter_futex: __syscall_nr=202 uaddr=0x55c0 op=0x81 val=0x1");
+    let left = |us, pid| line(us, pid, "sys_exit_futex: __syscall_nr=202, ret=0x0");
+    let mut text = "\
+sh-10 [000] ..... 1.000002: sched_switch: prev_comm=swapper/0 prev_pid=0 prev_prio=120 prev_state=R ==> next_comm=sh next_pid=10 next_prio=120
+sh-10 [000] ..... 1.000010: sched_process_exec: filename=/bin/cmd pid=10 old_pid=10
+cmd-10 [000] ..... 1.000015: sched_process_fork: comm=cmd pid=10 child_comm=cmd child_pid=11
+cmd-10 [000] d..2. 1.000016: sched_wakeup_new: comm=cmd pid=11 prio=120 target_cpu=000
+"
+    .to_string();
+    // A first round tells that they use it.
+    for at in [0, 1_000] {
+        text += &switch(at + 100, 10, "R", 11);
+        text += &wait(at + 110, 11);
+        text += &switch(at + 112, 11, "S", 10);
+        text += &wake(at + 120, 10);
+        text += &line(at + 121, 10, "sched_waking: comm=cmd pid=11 prio=120 target_cpu=000");
+        text += &left(at + 122, 10);
+        text += &switch(at + 123, 10, "R", 11);
+        text += &left(at + 125, 11);
+        text += &wake(at + 140, 11);
+        text += &left(at + 142, 11);
+        text += &switch(at + 160, 11, "R", 10);
+    }
+    text
+}
+
+#[test]
+fn mutexes_of_user_space_are_locked_again() {
+    let (model, _) = small().model(mutex().into_bytes(), &|_| Ok(free())).expect("a recording");
+    let steps = |task: usize| model.steps_of(task).filter(|s| !matches!(s, What::Nop)).collect::<Vec<_>>();
+    let section = [What::Lock(0, false), What::Run(8_000), What::Unlock(0)];
+    assert!(steps(0).windows(3).any(|w| w == section), "{:?}", steps(0));
+    let sleep = What::Sleep(9_000, Why::Task);
+    let section =
+        [What::Lock(0, true), What::Run(2_000), sleep, What::By(0), What::Run(2_000), What::Locked, What::Run(15_000)];
+    assert!(steps(1).windows(7).any(|w| w == section), "{:?}", steps(1));
+    let bytes = Model::Exact(model.clone()).to_bytes();
+    let Model::Exact(again) = Model::parse(&bytes, "m").expect("a model") else { panic!("exact") };
+    assert!((0..2).all(|t| again.steps_of(t).eq(steps(t))));
+    // Whatever the machine, they get through.
+    for machine in ["1c", "2c", "4c"] {
+        let (w, _) = build(&mutex(), &small()).expect("a recording");
+        assert_eq!(w.objects[0].name, "mutex/0");
+        assert_eq!(simulated(machine, w).outcome, Outcome::Finished);
+    }
+}
+
+/// A writer that is ahead of its reader, as on another CPU it is. The reader sleeps as often as it did.
+#[test]
+fn a_stream_keeps_its_sleeps() {
+    let sleeps = |rounds: usize| {
+        let mut tasks: [(&str, Vec<What>); 2] = [("writer", vec![]), ("reader", vec![])];
+        for _ in 0..rounds {
+            let kernel = What::Kernel(1_000, false);
+            tasks[0].1.extend([What::Post(1, false), kernel, What::Run(20_000)]);
+            tasks[1].1.extend([What::Sleep(1_000, Why::Task), What::By(0), What::Run(100_000)]);
+        }
+        tasks[0].1.push(What::Run(1_000_000_000));
+        let mut model = Exact::default();
+        for (pid, (name, steps)) in (1u32..).zip(tasks) {
+            let from = model.steps.len();
+            model.steps.extend(steps.into_iter().map(Step::new));
+            let (sched, to) = (Sched::default(), model.steps.len());
+            let name = name.into();
+            model.tasks.push(Task { name, pid, sched, session: None, from, to, initial: true, exited: true });
+        }
+        let mut w = Workload::default();
+        let spec = ModelSpec { file: "m".into(), ..ModelSpec::default() };
+        spec.build(&mut w, 0, &Model::Exact(model).to_bytes()).expect("a model");
+        let s = simulated("2c", w);
+        assert_eq!(s.outcome, Outcome::Finished);
+        s.observed.wakeups_from_prev.iter().sum::<u64>()
+    };
+    assert!(sleeps(40) >= 38, "{}", sleeps(40));
+    // Few are no stream: what has come is there.
+    assert!(sleeps(9) <= 5, "{}", sleeps(9));
 }
 
 #[test]
@@ -429,7 +526,9 @@ fn the_shipped_recording_does_its_recorded_work() {
             assert_eq!(sim.outcome, Outcome::Finished, "{machine} {preset}");
             assert_eq!(sim.tasks.len(), 81);
             let work = r.run_ns - r.kernel_ns - r.tails_ns;
-            assert_eq!(user_ns(&sim), work, "{machine} {preset}: not more and not less work than recorded");
+            // The rest of a call in which a post is made late is taken out of a run.
+            let done = user_ns(&sim);
+            assert!(done <= work && done > work * 98 / 100, "{machine} {preset}: {done} ns of work, recorded {work}");
         }
     }
     // One by one: a task runs its recorded time and what the kernel adds.
@@ -439,7 +538,7 @@ fn the_shipped_recording_does_its_recorded_work() {
         let ran = sim.tasks.iter().find(|s| s.name == name).expect("the task").run.sum_exec;
         // Switches and wake-ups, taken out and done again; the first task forks the other 80.
         let forks = if t.pid == r.per_task[0].pid { r.forks } else { 0 };
-        let kernel = 20_000 * (t.bursts + 10) + 100_000 * forks;
+        let kernel = 20_000 * (t.bursts + t.switches + 10) + 100_000 * forks;
         assert!(ran.abs_diff(t.run_ns) <= kernel, "{name}: {ran} of {}", t.run_ns);
     }
     // The length of the run on the machine it was recorded on, within a quarter.

@@ -356,7 +356,7 @@ impl<W: World> Os<W> {
             return SyscallEnd::Continue;
         }
         // A mutex enters the kernel only when it must.
-        if !matches!(op, Op::Lock(_) | Op::Unlock(_)) {
+        if !matches!(op, Op::Lock(_) | Op::Unlock(_) | Op::Release(..)) {
             p.charge(Work::Syscall, 1);
         }
         match op {
@@ -379,6 +379,12 @@ impl<W: World> Os<W> {
             Op::Read(o, n) => self.go_on(kernel, p, task, Pending::Read(o, n)),
             Op::Lock(o) => self.mutex_lock(kernel, p, task, o, true),
             Op::Unlock(o) => self.mutex_unlock(kernel, p, task, o),
+            Op::Release(o, tail) => {
+                let wakes = !self.object(o).waiters.borrow().is_empty();
+                let end = self.mutex_unlock(kernel, p, task, o);
+                p.charge(Work::Ns, if wakes { tail } else { 0 });
+                end
+            }
             Op::CondWait { cond, mutex } => self.cond_wait(kernel, p, task, cond, mutex),
             Op::CondSignal(o) => self.futex_wake(kernel, p, o, 1),
             Op::CondBroadcast(o) => self.futex_wake(kernel, p, o, u32::MAX),

@@ -487,6 +487,9 @@ impl<W: Write> SchedSink for Writer<W> {
                 side(entry, 329)
             }
             // The schema has no messages for the rest (its kvm_entry and kvm_exit are Arm's).
+            Kind::Futex { uaddr, op, val } => {
+                generic(out, kind, &[("uaddr", uaddr), ("op", op.into()), ("val", val.into())])
+            }
             Kind::Setsid { sid } => generic(out, kind, &[("ret", sid.into())]),
             Kind::ContentionBegin { lock, flags } => {
                 generic(out, kind, &[("lock_addr", lock), ("flags", flags.into())])

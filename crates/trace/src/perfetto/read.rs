@@ -299,7 +299,7 @@ impl Source {
             if let Kind::Switch { next, .. } = &kind {
                 state.running = Some(next.clone());
             }
-            let event = Event { ts, cpu, pid, comm: nobody.clone(), context, kind };
+            let event = Event { ts, cpu, pid, comm: nobody.clone(), context, resched: false, kind };
             self.window.push(Waiting { event, gap: std::mem::take(&mut state.gap) });
         }
     }
@@ -465,6 +465,11 @@ fn generic(message: &[u8]) -> Result<Result<Kind, String>, Damaged> {
         b"contention_end" => {
             Kind::ContentionEnd { lock: find("lock_addr").ok_or(Damaged)?, ret: find("ret").ok_or(Damaged)? as i32 }
         }
+        b"sys_enter_futex" => Kind::Futex {
+            uaddr: find("uaddr").ok_or(Damaged)?,
+            op: find("op").ok_or(Damaged)? as u32,
+            val: find("val").ok_or(Damaged)? as u32,
+        },
         b"kvm_entry" => Kind::KvmEntry { vcpu: find("vcpu_id").ok_or(Damaged)? as u32 },
         b"kvm_exit" => {
             let number = |name| find(name).map_or(u32::MAX, |number| number as u32);

@@ -30,6 +30,14 @@ pub(super) fn explain(event: &[u8], fields: &[u8]) -> Option<Option<Kind>> {
             Some(sid) => Kind::Setsid { sid },
             None => Kind::Syscall { nr: -1, entry },
         }),
+        _ if event == b"sys_enter_futex" && keyed::<u64>(fields, b"uaddr=").is_some() => {
+            let called = || {
+                let (uaddr, op) = (keyed(fields, b"uaddr=")?, keyed(fields, b"op=")?);
+                Some(Kind::Futex { uaddr, op, val: keyed(fields, b"val=")? })
+            };
+            // trace-cmd's plug-in names the operation.
+            Some(called().unwrap_or(Kind::Syscall { nr: syscall::FUTEX_X86_64, entry }))
+        }
         // A single system call: its name says which, its number is only in the raw print.
         _ => {
             let named = if event.ends_with(b"_futex") {

@@ -30,6 +30,7 @@ pub(crate) struct Header<'a> {
     pub cpu: u32,
     pub ts: Nanos,
     pub context: Context,
+    pub resched: bool,
     /// Event name, without its system.
     pub event: &'a [u8],
     pub fields: &'a [u8],
@@ -88,18 +89,18 @@ fn at_bracket(line: &[u8], bracket: usize, style: Style) -> Option<Header<'_>> {
     let mut rest = &line[bracket + 1..];
     let cpu_number = leading_number(&mut rest)?;
     rest = rest.strip_prefix(b"]")?.trim_ascii_start();
-    let (ts, context) = match time(&mut rest) {
-        Some(ts) => (ts, Context::Unknown),
+    let (ts, context, resched) = match time(&mut rest) {
+        Some(ts) => (ts, Context::Unknown, false),
         None => {
             // The column of flags, "dNh3." or so.
             let (flags, after) = rest.split_at(memchr::memchr(b' ', rest)?);
             rest = after.trim_ascii_start();
-            (time(&mut rest)?, context(flags))
+            (time(&mut rest)?, context(flags), is_due(flags))
         }
     };
     rest = rest.trim_ascii_start();
     let (event, fields) = event(rest)?;
-    Some(Header { comm, pid: pid(pid_number)?, cpu: cpu(cpu_number)?, ts, context, event, fields })
+    Some(Header { comm, pid: pid(pid_number)?, cpu: cpu(cpu_number)?, ts, context, resched, event, fields })
 }
 
 /// The third flag: `h` or `H` (hard interrupt, the latter within a softirq), `s`, `z` or `Z` (NMI, the latter within an
@@ -112,6 +113,11 @@ fn context(flags: &[u8]) -> Context {
         Some(b'?') | None => Context::Unknown,
         Some(_) => Context::Task,
     }
+}
+
+/// The second flag: a switch is due, be it at once (`N`, `n`, `p`), at the next return to the program (`L`, `l`), or both.
+fn is_due(flags: &[u8]) -> bool {
+    matches!(flags.get(1), Some(b'N' | b'n' | b'p' | b'L' | b'l' | b'B' | b'b'))
 }
 
 /// Digits at the right end, no sign.

@@ -61,7 +61,15 @@ fn event(line: &[u8], style: Style, tally: &mut Tally, names: &mut Interner) -> 
         }
         comm => names.get(comm),
     };
-    Some(Event { ts: header.ts, cpu: header.cpu, pid: header.pid, comm, context: header.context, kind })
+    Some(Event {
+        ts: header.ts,
+        cpu: header.cpu,
+        pid: header.pid,
+        comm,
+        context: header.context,
+        resched: header.resched,
+        kind,
+    })
 }
 
 /// An event that is none of ours.

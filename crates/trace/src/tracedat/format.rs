@@ -164,6 +164,7 @@ pub(super) enum What {
     Softirq { entry: bool },
     Timer { hrtimer: bool, entry: bool },
     Syscall { entry: bool },
+    Futex,
     Setsid,
     ContentionBegin,
     ContentionEnd,
@@ -174,7 +175,7 @@ pub(super) enum What {
 const WOKEN: &[&str] = &["comm", "pid", "prio", "target_cpu"];
 
 /// Our events, and the fields that they need; those with a `?` only some kernels have.
-const EVENTS: [(&str, What, &[&str]); 23] = [
+const EVENTS: [(&str, What, &[&str]); 24] = [
     (
         "sched_switch",
         What::Switch,
@@ -197,6 +198,7 @@ const EVENTS: [(&str, What, &[&str]); 23] = [
     ("timer_expire_exit", What::Timer { hrtimer: false, entry: false }, &[]),
     ("sys_enter", What::Syscall { entry: true }, &["id"]),
     ("sys_exit", What::Syscall { entry: false }, &["id"]),
+    ("sys_enter_futex", What::Futex, &["__syscall_nr", "?uaddr", "?op", "?val"]),
     ("sys_exit_setsid", What::Setsid, &["__syscall_nr", "ret"]),
     ("contention_begin", What::ContentionBegin, &["lock_addr", "flags"]),
     ("contention_end", What::ContentionEnd, &["lock_addr", "ret"]),
@@ -303,6 +305,10 @@ pub(super) fn decode(
         What::Softirq { entry } => Kind::Softirq { vec: number(0)?, entry },
         What::Timer { hrtimer, entry } => Kind::Timer { hrtimer, entry },
         What::Syscall { entry } => Kind::Syscall { nr: int(0)?, entry },
+        What::Futex => match (int(1), int(2), int(3)) {
+            (Some(uaddr), Some(op), Some(val)) => Kind::Futex { uaddr: uaddr as u64, op: op as u32, val: val as u32 },
+            _ => Kind::Syscall { nr: int(0)?, entry: true },
+        },
         What::Setsid => match u32::try_from(int(1)?) {
             Ok(sid) => Kind::Setsid { sid },
             Err(_) => Kind::Syscall { nr: int(0)?, entry: false },

@@ -214,7 +214,8 @@ impl Plans {
                 let pid = u32::try_from(pid).ok().filter(|pid| *pid <= i32::MAX as u32).unwrap_or(u32::MAX);
                 let comm = who.name(pid, stream.cpu(), &kind, names);
                 let context = Context::from_common_flags(flags as u8);
-                Some(Event { ts, cpu: stream.cpu(), pid, comm, context, kind })
+                let resched = crate::event::is_due(flags as u8);
+                Some(Event { ts, cpu: stream.cpu(), pid, comm, context, resched, kind })
             }
             Some(Plan::Other { name }) => {
                 tally.unknown(name.as_bytes());

@@ -82,7 +82,7 @@ impl Source {
         let idle = TaskRef { pid: 0, comm: names.idle(cpu), prio: PRIO };
         let ready = &mut self.ready;
         let mut put = |on: &TaskRef, context, kind| {
-            ready.push_back(Event { ts, cpu, pid: on.pid, comm: on.comm.clone(), context, kind });
+            ready.push_back(Event { ts, cpu, pid: on.pid, comm: on.comm.clone(), context, resched: false, kind });
         };
         if old == RunState::Running && new != RunState::Running {
             let prev_state = if new == RunState::Blocked { TaskState::SLEEPING } else { TaskState::PREEMPTED };

@@ -1,8 +1,8 @@
 //! Model files: fitted ones are TOML, exact ones Arrow IPC with a row a step. A file's form is told by its content.
 //!
-//! The columns of an exact model: `task` (number), `step` (`run`, `kernel`, `sleep`, `post`, `spawn`, `yield`), `ns` (of run,
-//! kernel and sleep), `why` (of sleep: [`Why`]; of post: `sync` or nothing), `peer` (of post and spawn the task, of a sleep the task
-//! that ended it, or the CPU of the device's interrupt). The tasks and where the model is from are TOML under the schema's key `contend_model`.
+//! The columns of an exact model: `task` (number), `step` (`run`, `kernel`, `sleep`, `post`, `spawn`, `yield`, `lock`, `locked`,
+//! `unlock`), `ns` (of run, kernel and sleep), `why` (of sleep: [`Why`]; of post: `sync` or nothing; of lock: `waited` or nothing), `peer`
+//! (of post and spawn the task, of a sleep the task that ended it, or the CPU of the device's interrupt; of lock and unlock the mutex). The tasks and where the model is from are TOML under the schema's key `contend_model`.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -35,6 +35,8 @@ const SYNC: &str = "sync";
 
 /// Of a kernel step: the system call then does the next step, too.
 const BLOCKS: &str = "blocks";
+/// The `why` of a lock that was waited for.
+const WAITED: &str = "waited";
 /// Tasks of a model.
 const TASKS_MAX: usize = 1_000_000;
 
@@ -230,6 +232,9 @@ fn columns(model: &Exact) -> Vec<u8> {
                 What::Post(t, sync) => ("post", None, sync.then_some(SYNC), Some(t)),
                 What::Spawn(t) => ("spawn", None, None, Some(t)),
                 What::Yield => ("yield", None, None, None),
+                What::Lock(m, waited) => ("lock", None, waited.then_some(WAITED), Some(m)),
+                What::Locked => ("locked", None, None, None),
+                What::Unlock(m) => ("unlock", None, None, Some(m)),
                 What::By(t) | What::On(t) => {
                     // Belongs to the sleep before.
                     *peer.last_mut().expect("follows a sleep") = Some(t);
@@ -363,6 +368,15 @@ fn read_batch(batch: &RecordBatch, row: &mut usize, steps: &mut [Vec<Step>]) -> 
             }
             "spawn" => out.push(Step::new(What::Spawn(other()?))),
             "yield" => out.push(Step::new(What::Yield)),
+            "lock" => {
+                let word = if why.is_valid(i) { why.value(i) } else { "" };
+                if !word.is_empty() && word != WAITED {
+                    return Err(format!("why: found \"{word}\"; should be {WAITED}, or nothing, of a lock step"));
+                }
+                out.push(Step::new(What::Lock(peer().ok_or("peer: the mutex is missing")?, !word.is_empty())));
+            }
+            "locked" => out.push(Step::new(What::Locked)),
+            "unlock" => out.push(Step::new(What::Unlock(peer().ok_or("peer: the mutex is missing")?))),
             "sleep" => {
                 let word = if why.is_valid(i) { why.value(i) } else { "" };
                 let why = Why::find(word).ok_or_else(|| {
@@ -375,7 +389,10 @@ fn read_batch(batch: &RecordBatch, row: &mut usize, steps: &mut [Vec<Step>]) -> 
                     _ => {}
                 }
             }
-            word => return Err(format!("step: found \"{word}\"; should be run, kernel, sleep, post, spawn or yield")),
+            word => {
+                let right = "run, kernel, sleep, post, spawn, yield, lock, locked or unlock";
+                return Err(format!("step: found \"{word}\"; should be {right}"));
+            }
         }
     }
     Ok(())

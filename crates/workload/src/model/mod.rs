@@ -15,6 +15,7 @@ mod exact;
 mod file;
 pub mod fitted;
 pub mod jobs;
+mod mutexes;
 mod pairs;
 mod play;
 mod rtapp;

@@ -5,7 +5,8 @@
 //! answered; servers would find their wake-ups there and hardly sleep. Three kinds of pairs are told apart by how often they wake each
 //! other:
 //!
-//! * **one way** (a pipe's writer and its reader): nothing is held. The writer goes ahead as it likes;
+//! * **one way** (a pipe's writer and its reader), at least ten times: a **stream**. The writer goes ahead as it likes. A post that comes
+//!   while its reader is awake waits for that to sleep, while the writer is awake (below);
 //! * **each other**, at least ten times and three times back, the rarer direction at least a tenth as often: a post is **owed** until
 //!   the sleeper has begun the wait that it ended. The waker goes on meanwhile;
 //! * **request and reply**: so, and most (60 %) of the sleeper's waits are for this waker. Every request is a wake-up then, since
@@ -22,6 +23,12 @@
 //! So the proof that a replay cannot deadlock (`exact`) holds: a post that stands before a client's stop has been made or is owed, whoever
 //! stood in; and of a client that no server of a kind is ready for, one of these has had no more requests than in the recording,
 //! so that it is stuck before a wait that stands before the client's request.
+//!
+//! **Streams.** A message that finds its reader awake wakes nobody, and is in no event. Of those that did, some would have found it asleep in
+//! a replay, which cannot know; of those that found it asleep, some find it awake. Were the latter remembered, as a semaphore does, the
+//! reader would lose sleeps and never gain any; a little disorder becomes a reader that hardly sleeps. So a post for a reader that is
+//! awake is made when it sleeps again, by whichever writer is the first that gets to it: which one it is for is not asked. Before a writer
+//! sleeps or ends, it makes what is left: that is there, and lets the reader pass a wait.
 //!
 //! The k-th wait of a task for another is ended by the other's k-th post to it: wake-ups that ended no sleep are not in the
 //! model.
@@ -66,10 +73,12 @@ pub(super) struct Pairs {
     /// By client.
     pub servers: FxHashMap<u32, Vec<Server>>,
     pub dropped: FxHashSet<usize>,
+    /// Posts that go one way, and the waits that they ended.
+    pub streams: FxHashSet<usize>,
 }
 
-/// Find them.
-pub(super) fn find(model: &Exact) -> Pairs {
+/// Find them, among the steps that are played.
+pub(super) fn find(model: &Exact, played: impl Fn(usize) -> bool) -> Pairs {
     // (waker, sleeper) to the waits and the posts, in order; all waits of each sleeper.
     let mut waits: FxHashMap<(u32, u32), Vec<usize>> = FxHashMap::default();
     let mut posts: FxHashMap<(u32, u32), Vec<usize>> = FxHashMap::default();
@@ -77,11 +86,11 @@ pub(super) fn find(model: &Exact) -> Pairs {
     for (i, task) in (0u32..).zip(&model.tasks) {
         for at in task.from..task.to {
             match model.steps[at].what() {
-                What::By(waker) => {
+                What::By(waker) if played(at - 1) => {
                     waits.entry((waker, i)).or_default().push(at - 1);
                     all[i as usize] += 1;
                 }
-                What::Post(sleeper, _) => posts.entry((i, sleeper)).or_default().push(at),
+                What::Post(sleeper, _) if played(at) => posts.entry((i, sleeper)).or_default().push(at),
                 _ => {}
             }
         }
@@ -98,8 +107,12 @@ pub(super) fn find(model: &Exact) -> Pairs {
     sorted.sort_unstable_by_key(|(pair, _)| **pair);
     for (&(waker, sleeper), waits_for) in sorted {
         let (n, back) = (count(waker, sleeper), count(sleeper, waker));
+        let own = posts.get(&(waker, sleeper)).map_or(&[][..], |p| p);
         let (rare, often) = (n.min(back), n.max(back));
         if often < OFTEN_MIN || rare < BACK_MIN || (rare as f64) < MUTUAL_MIN * often as f64 {
+            if n >= OFTEN_MIN {
+                pairs.streams.extend(waits_for.iter().chain(own));
+            }
             continue;
         }
         let serves = |n: usize, server: u32| n >= OFTEN_MIN && n as f64 >= SERVES_MIN * all[server as usize] as f64;
@@ -108,7 +121,6 @@ pub(super) fn find(model: &Exact) -> Pairs {
         let ahead = n > back || (n == back && sleeper < waker);
         let request = this && (!other || ahead);
         let reply = other && !request;
-        let own = posts.get(&(waker, sleeper)).map_or(&[][..], |p| p);
         if reply {
             pairs.dropped.extend(waits_for.iter().chain(own));
         } else {
@@ -152,7 +164,7 @@ mod tests {
             let (name, sched) = ((*name).into(), Sched::default());
             model.tasks.push(Task { name, pid, sched, session: None, from, to, initial: true, exited: true });
         }
-        find(&model).servers.get(&0).map(|s| s.iter().map(|s| s.kind).collect())
+        find(&model, |_| true).servers.get(&0).map(|s| s.iter().map(|s| s.kind).collect())
     }
 
     #[test]

@@ -2,7 +2,8 @@
 //!
 //! A wake-up is a post to the sleeper's semaphore: it is remembered, so a sleeper that comes late does not sleep. Where a post must not
 //! come before the wait that it ended (`pairs`), the waker goes on and owes it; it posts when the sleeper has come so far, and hears
-//! of that if it sleeps meanwhile: the reply that it would have slept for. With
+//! of that if it sleeps meanwhile: the reply that it would have slept for. One of a stream is made when the reader sleeps again, or before the
+//! writer sleeps or ends. Mutexes are locked and unlocked (`mutexes`). With
 //! [`PlayOptions::jobs`], a dispatcher's waits for the ends of its jobs are not played; it takes a slot before it starts a job, a
 //! job gives its slot back when it ends, and the dispatcher waits for those jobs that the recording shows it needed. If there are
 //! fewer slots than were recorded, a job waits for nobody outside of it: these waits are sleeps, and nobody posts for them.
@@ -16,6 +17,7 @@ use contend_sim::program::{Cx, GROUPS_MAX, Group, GroupId, ObjId, ObjectKind, Op
 
 use super::exact::Exact;
 use super::jobs::{JobPlan, Start};
+use super::mutexes::{self, Act, Mutexes};
 use super::pairs::{self, Held, Pairs};
 use super::step::{What, Why};
 use crate::speed::run_ns;
@@ -43,6 +45,7 @@ struct Tape {
     plan: Option<JobPlan>,
     options: PlayOptions,
     pairs: Pairs,
+    mutexes: Mutexes,
     /// A copy's tasks, one copy after another; empty if no post is held.
     progress: Vec<Progress>,
     /// Sessions, ascending; each copy has a group of its own for each.
@@ -58,6 +61,8 @@ struct Progress {
     owing: Mutex<Vec<(usize, u32)>>,
     /// It waits on its semaphore.
     waiting: AtomicBool,
+    /// For a stream, of which nothing has come.
+    open: AtomicBool,
     /// How often that was posted only to say that a post that it owes is due.
     notices: AtomicUsize,
 }
@@ -66,20 +71,29 @@ struct Progress {
 pub fn play(model: Exact, w: &mut Workload, options: PlayOptions) {
     let plan = options.jobs.and_then(|slots| model.jobs.as_ref().map(|jobs| JobPlan::new(&model, jobs, slots)));
     // Slots change the order that wake-ups were recorded in.
-    let pairs = if plan.is_some() { Pairs::default() } else { pairs::find(&model) };
-    let all = if pairs.held.is_empty() { 0 } else { model.tasks.len() * options.copies as usize };
+    let mutexes = if plan.is_some() { Mutexes::default() } else { mutexes::find(&model) };
+    let played = |at| !mutexes.dropped.contains(&at);
+    let pairs = if plan.is_some() { Pairs::default() } else { pairs::find(&model, played) };
+    let all =
+        if pairs.held.is_empty() && pairs.streams.is_empty() { 0 } else { model.tasks.len() * options.copies as usize };
     let progress = (0..all).map(|_| Progress::default()).collect();
     let sessions: BTreeSet<u32> = model.tasks.iter().filter_map(|t| t.session).collect();
     // Too many for a group each: then nobody has one.
     let room = w.groups.len() + sessions.len() * options.copies as usize <= GROUPS_MAX;
     let sessions = if room { sessions.into_iter().collect() } else { Vec::new() };
     // Tasks that keep to themselves, as virtual CPUs do, need nothing to wait at, and so no kernel.
-    let wakes =
-        plan.is_some() || model.steps.iter().any(|s| matches!(s.what(), What::Post(..) | What::Sleep(_, Why::Task)));
-    let tape = Arc::new(Tape { model, plan, options, pairs, progress, sessions });
+    let wakes = mutexes.number > 0
+        || plan.is_some()
+        || model.steps.iter().any(|s| matches!(s.what(), What::Post(..) | What::Sleep(_, Why::Task)));
+    let tape = Arc::new(Tape { model, plan, options, pairs, mutexes, progress, sessions });
     for copy in 0..options.copies {
         let suffix = if options.copies > 1 { format!("+{copy}") } else { String::new() };
-        let copy = Copy { number: copy as u32, semaphores: w.objects.len() as u32, groups: w.groups.len() as u16 };
+        let mutexes = w.objects.len() as u32;
+        for mutex in 0..tape.mutexes.number {
+            w.object(format!("mutex/{mutex}{suffix}"), ObjectKind::Mutex);
+        }
+        let (semaphores, groups) = (w.objects.len() as u32, w.groups.len() as u16);
+        let copy = Copy { number: copy as u32, mutexes, semaphores, groups };
         for session in &tape.sessions {
             let name = format!("/autogroup-{session}{suffix}");
             w.groups.add(Group { name, parent: GroupId::ROOT, shares: 1024, limit: None, session: true });
@@ -106,6 +120,8 @@ pub fn play(model: Exact, w: &mut Workload, options: PlayOptions) {
 #[derive(Clone, Copy)]
 struct Copy {
     number: u32,
+    /// Its first mutex.
+    mutexes: u32,
     /// Its first semaphore.
     semaphores: u32,
     /// Groups before its first session's.
@@ -129,12 +145,16 @@ impl Copy {
             due: Vec::new(),
             ended: 0,
             owes: Vec::new(),
+            streams: Vec::new(),
+            ahead: 0,
+            rest: 0,
             sent: Vec::new(),
             asked: Vec::new(),
             request: None,
             notices: 0,
             spare: 0,
             waits: None,
+            tail: 0,
         };
         let session = t.session.and_then(|s| tape.sessions.binary_search(&s).ok());
         let group = session.map(|i| GroupId(self.groups + 1 + i as u16));
@@ -173,8 +193,14 @@ struct Player {
     due: Vec<Op>,
     /// A dispatcher: of how many of its jobs it has seen the end.
     ended: u32,
-    /// Posts that it owes: to whom, and for which wait.
-    owes: Vec<(u32, usize)>,
+    /// Posts that it owes: for which wait.
+    owes: Vec<(Owed, usize)>,
+    /// Those of a stream, which it makes before it sleeps.
+    streams: Vec<Owed>,
+    /// Time of coming runs and rests of calls that it has spent.
+    ahead: Nanos,
+    /// What is left of a run.
+    rest: Nanos,
     /// Requests that it has sent, by server; and that it had sent so far in the recording.
     sent: Vec<usize>,
     asked: Vec<usize>,
@@ -186,6 +212,18 @@ struct Player {
     spare: usize,
     /// It waits on its semaphore; for a post of the recording, or only for notices.
     waits: Option<bool>,
+    /// How long a system call went on after it last unlocked a mutex and woke somebody.
+    tail: Nanos,
+}
+
+/// A post that is to be made later.
+#[derive(Clone, Copy)]
+struct Owed {
+    /// To whom.
+    sleeper: u32,
+    /// As in [`Op::Wake`].
+    sync: bool,
+    tail: Nanos,
 }
 
 impl Player {
@@ -247,6 +285,7 @@ impl Player {
     fn woken(&mut self, recorded: bool) {
         let Some(progress) = self.progress() else { return };
         progress.waiting.store(false, Ordering::Relaxed);
+        progress.open.store(false, Ordering::Relaxed);
         if progress.notices.load(Ordering::Relaxed) > self.notices {
             self.notices += 1;
             if recorded {
@@ -263,6 +302,7 @@ impl Player {
         let tape = Arc::clone(&self.tape);
         let Some(progress) = self.copy.progress(&tape, self.number) else { return };
         progress.begun.store(at + 1, Ordering::Relaxed);
+        progress.open.store(tape.pairs.streams.contains(&at), Ordering::Relaxed);
         progress.owing.lock().expect("nobody panics with it").retain(|&(wait, task)| {
             let waker = self.copy.progress(&tape, task).expect("there is one for each task");
             if wait <= at && waker.waiting.load(Ordering::Relaxed) {
@@ -280,8 +320,54 @@ impl Player {
 
     /// A post that is owed and due.
     fn owed(&mut self) -> Option<Op> {
-        let due = self.owes.iter().position(|&(sleeper, wait)| self.has_begun(sleeper, wait))?;
-        let (sleeper, _) = self.owes.remove(due);
+        if let Some(due) = self.streams.iter().position(|o| self.is_open(o.sleeper)) {
+            let owed = self.streams.remove(due);
+            return Some(self.late(owed));
+        }
+        let due = self.owes.iter().position(|&(owed, wait)| self.has_begun(owed.sleeper, wait))?;
+        let (owed, _) = self.owes.remove(due);
+        Some(self.late(owed))
+    }
+
+    /// Make a post that was owed.
+    fn late(&mut self, Owed { sleeper, sync, tail }: Owed) -> Op {
+        self.closes(sleeper);
+        self.ahead += tail;
+        Op::Wake { semaphore: self.copy.wake(sleeper), sync, tail, blocks: false }
+    }
+
+    /// The post at step `at` is owed. The system call that it is part of goes on as it would; that in which it will be made is one of those
+    /// that wake nobody, somewhere in a run.
+    fn owe(&self, at: usize, sleeper: u32) -> Owed {
+        let sync = matches!(self.tape.model.steps[at].what(), What::Post(_, true));
+        let mut tail = 0;
+        if let Some(What::Kernel(ns, false)) = self.tape.model.steps[self.at..self.to].first().map(|s| s.what()) {
+            tail = self.scaled(ns);
+        }
+        Owed { sleeper, sync, tail }
+    }
+
+    /// Does `sleeper` wait for a stream?
+    fn is_open(&self, sleeper: u32) -> bool {
+        self.copy.progress(&self.tape, sleeper).is_none_or(|p| p.open.load(Ordering::Relaxed))
+    }
+
+    /// It has to no longer.
+    fn closes(&self, sleeper: u32) {
+        if let Some(progress) = self.copy.progress(&self.tape, sleeper) {
+            progress.open.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// A post of a stream that it owes, if it is about to sleep or to end: what it has sent is there.
+    fn sent_before(&mut self) -> Option<Op> {
+        let what = (self.at < self.to).then(|| self.tape.model.steps[self.at].what());
+        let sleeps = self.request.is_some() || matches!(what, None | Some(What::Sleep(..)));
+        if self.streams.is_empty() || !sleeps {
+            return None;
+        }
+        let Owed { sleeper, .. } = self.streams.remove(0);
+        self.closes(sleeper);
         Some(Op::SemPost(self.copy.wake(sleeper), 1))
     }
 
@@ -293,9 +379,19 @@ impl Player {
                 self.request = sent.is_none().then_some(at);
                 sent.flatten()
             }
+            None if self.tape.pairs.streams.contains(&at) => {
+                if self.is_open(sleeper) {
+                    self.closes(sleeper);
+                    return Some(Op::SemPost(self.copy.wake(sleeper), 1));
+                }
+                let owed = self.owe(at, sleeper);
+                self.streams.push(owed);
+                None
+            }
             Some(&Held { sleeper, wait, .. }) if !self.has_begun(sleeper, wait) => {
                 self.listen(sleeper, wait);
-                self.owes.push((sleeper, wait));
+                let owed = self.owe(at, sleeper);
+                self.owes.push((owed, wait));
                 None
             }
             _ => Some(Op::SemPost(self.copy.wake(sleeper), 1)),
@@ -374,7 +470,7 @@ impl Player {
                     self.due.push(Op::SemPost(self.copy.wake(server), 1));
                 } else {
                     self.listen(server, wait);
-                    self.owes.push((server, wait));
+                    self.owes.push((Owed { sleeper: server, sync: false, tail: 0 }, wait));
                 }
             }
         }
@@ -387,13 +483,65 @@ impl Player {
         matches!((&tape.plan, waker), (Some(plan), Some(What::By(waker))) if plan.parts(waker, self.number))
     }
 
+    /// Go on with a run: one call at a time, while it owes a post of a stream that any of them may be.
+    fn run(&mut self) -> Option<Op> {
+        let calls = self.streams.iter().map(|o| o.tail).min().filter(|&call| call > 0);
+        let piece = calls.map_or(self.rest, |call| call.min(self.rest));
+        self.rest -= piece;
+        (piece > 0).then_some(Op::Run(piece))
+    }
+
+    /// The locking or unlocking at step `at`, if that is played.
+    fn mutex(&mut self, at: usize) -> Option<Op> {
+        let object = |mutex| ObjId(self.copy.mutexes + mutex);
+        match *self.tape.mutexes.acts.get(&at)? {
+            Act::Lock(mutex, on) => {
+                self.at = on;
+                Some(Op::Lock(object(mutex)))
+            }
+            Act::Unlock(mutex, post) => {
+                let op = object(mutex);
+                if let Some(post) = post {
+                    // What it ran in the call before it woke somebody.
+                    let before = &self.tape.model.steps[at..post];
+                    let ran = before.iter().map(|s| if let What::Run(ns) = s.what() { ns } else { 0 }).sum();
+                    self.rest = self.scaled(ran);
+                    self.at = post + 1;
+                    self.tail = 0;
+                    if let Some(What::Kernel(ns, false)) =
+                        self.tape.model.steps[self.at..self.to].first().map(|s| s.what())
+                    {
+                        self.at += 1;
+                        self.tail = self.scaled(ns);
+                    }
+                }
+                Some(Op::Release(op, self.tail))
+            }
+        }
+    }
+
     fn step(&mut self) -> Option<Op> {
         let (at, what) = (self.at, self.tape.model.steps[self.at].what());
         self.at += 1;
         Some(match what {
-            What::Run(ns) => Op::Run(self.scaled(ns)),
-            What::Kernel(ns, _) => Op::Syscall(self.scaled(ns)),
-            What::Sleep(..) | What::Post(..) if self.tape.pairs.dropped.contains(&at) => return None,
+            What::Run(ns) => {
+                let ns = self.scaled(ns);
+                let done = ns.min(self.ahead);
+                self.ahead -= done;
+                self.rest = ns - done;
+                return self.run();
+            }
+            What::Kernel(ns, _) => {
+                let ns = self.scaled(ns);
+                let done = ns.min(self.ahead);
+                self.ahead -= done;
+                return (ns > done).then_some(Op::Syscall(ns - done));
+            }
+            What::Sleep(..) | What::Post(..)
+                if self.tape.pairs.dropped.contains(&at) || self.tape.mutexes.dropped.contains(&at) =>
+            {
+                return None;
+            }
             What::Sleep(_, Why::Task) if self.spare > 0 => {
                 self.spare -= 1;
                 self.begins(at);
@@ -434,7 +582,8 @@ impl Player {
                 Op::Spawn(Box::new(self.copy.task(&self.tape, child, Some(self.number))))
             }
             What::Yield => Op::Yield,
-            What::Nop | What::By(_) | What::On(_) => return None,
+            What::Lock(..) | What::Unlock(_) => return self.mutex(at),
+            What::Nop | What::By(_) | What::On(_) | What::Locked => return None,
         })
     }
 }
@@ -463,6 +612,14 @@ impl Program for Player {
             }
             if !self.due.is_empty() {
                 continue;
+            }
+            let done = self.rest.min(self.ahead);
+            (self.rest, self.ahead) = (self.rest - done, self.ahead - done);
+            if let Some(op) = self.run() {
+                return op;
+            }
+            if let Some(op) = self.sent_before() {
+                return op;
             }
             if self.request.is_some() || (self.at == self.to && !self.owes.is_empty()) {
                 return self.wait(false);

@@ -26,6 +26,12 @@ pub enum What {
     Spawn(u32),
     /// Let others run (`sched_yield`).
     Yield,
+    /// Lock the mutex of this number. If the task had to wait for it (`true`), what it did until [`What::Locked`] was that.
+    Lock(u32, bool),
+    /// It has the mutex that it waited for.
+    Locked,
+    /// Unlock this mutex. A post that follows is part of it.
+    Unlock(u32),
 }
 
 /// What ended a sleep.
@@ -84,6 +90,9 @@ impl Step {
             What::On(cpu) => (6, 0, cpu.into()),
             What::Yield => (7, 0, 0),
             What::Kernel(ns, blocks) => (8, u64::from(blocks), ns),
+            What::Lock(mutex, waited) => (9, u64::from(waited), mutex.into()),
+            What::Locked => (10, 0, 0),
+            What::Unlock(mutex) => (11, 0, mutex.into()),
         };
         Step(tag << 56 | why << 50 | number.min(NUMBER))
     }
@@ -100,6 +109,9 @@ impl Step {
             6 => What::On(n as u32),
             7 => What::Yield,
             8 => What::Kernel(n, self.0 >> 50 & 1 != 0),
+            9 => What::Lock(n as u32, self.0 >> 50 & 1 != 0),
+            10 => What::Locked,
+            11 => What::Unlock(n as u32),
             _ => What::Nop,
         }
     }

@@ -8,6 +8,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::filter::is_kernel;
 use super::interrupts::{Interrupts, Wakes};
 use super::kernel_work::KernelWork;
+use super::mutexes::{Call, Holder, Mutexes};
 use super::sessions::Sessions;
 use crate::model::jobs::Order;
 use crate::model::step::{Step, What, Why};
@@ -74,6 +75,8 @@ pub struct Chain {
     starts: bool,
     /// In the system call futex.
     in_futex: bool,
+    /// Its mutexes.
+    pub mutexes: Holder,
     /// Its last CPU; when it came there, when it last became runnable, and when it last woke another.
     on: u32,
     came: u64,
@@ -142,6 +145,10 @@ pub struct Builder {
     interrupts: Vec<Interrupts>,
     /// When somebody was last woken on each CPU, or on its way there.
     woken: Vec<u64>,
+    /// When a system call was last left on each CPU with no switch due.
+    undisturbed: Vec<u64>,
+    /// Mutexes of user space.
+    mutexes: Mutexes,
     execs: Vec<Exec>,
     order: Vec<Order>,
     /// Times from a wake-up to its waker's preemption.
@@ -150,6 +157,8 @@ pub struct Builder {
     has_exec: bool,
     /// It has calls of futex, if there were any.
     has_futex: bool,
+    /// It says whether a switch is due.
+    tells_due: bool,
     /// Time of the first event.
     first_ts: Option<u64>,
     last_ts: u64,
@@ -186,11 +195,14 @@ impl Builder {
             seen: Vec::new(),
             interrupts: Vec::new(),
             woken: Vec::new(),
+            undisturbed: Vec::new(),
+            mutexes: Mutexes::default(),
             execs: Vec::new(),
             order: Vec::new(),
             tails: histogram(),
             has_exec: false,
             has_futex: false,
+            tells_due: false,
             first_ts: None,
             last_ts: 0,
         }
@@ -215,6 +227,7 @@ impl Builder {
         if self.interrupts.len() <= cpu {
             self.interrupts.resize(cpu + 1, Interrupts::default());
             self.seen.resize(cpu + 1, first);
+            self.undisturbed.resize(cpu + 1, 0);
         }
         let idle = matches!(&e.kind, Kind::Switch { prev, .. } if prev.pid == 0);
         if let (true, Some(Some((Some(i), _)))) = (idle, self.cpus.get(cpu).copied()) {
@@ -241,6 +254,7 @@ impl Builder {
                     t.kernel |= prev_state.prev_state() & TaskState::IDLE.prev_state() != 0;
                     t.state = if prev_state.is_runnable() {
                         t.ready = e.ts;
+                        t.mark(e.ts);
                         if yields {
                             t.flush(e.ts);
                             t.steps.push(Step::new(What::Yield));
@@ -259,6 +273,7 @@ impl Builder {
                         }
                         let uninterruptible = prev_state.prev_state() & TaskState::UNINTERRUPTIBLE.prev_state() != 0;
                         t.flush_blocking(e.ts, uninterruptible);
+                        t.mark(e.ts);
                         State::Sleeping(e.ts, uninterruptible)
                     };
                 } else {
@@ -336,8 +351,36 @@ impl Builder {
             }
             Kind::Syscall { nr, entry } => {
                 self.has_futex |= syscall::is_futex(*nr) || syscall::is_execve(*nr);
+                self.tells_due |= e.resched;
+                if self.tells_due && !entry && !e.resched {
+                    self.undisturbed[cpu] = e.ts;
+                }
                 if let Some(&i) = self.by_pid.get(&e.pid) {
                     self.tasks[i as usize].in_futex = *entry && syscall::is_futex(*nr);
+                    if self.tasks[i as usize].mutexes.call.is_some() && !entry {
+                        self.written(i, e);
+                        self.tasks[i as usize].futex_ends();
+                    }
+                }
+            }
+            Kind::Futex { uaddr, op, val } => {
+                self.has_futex = true;
+                let Some(&i) = self.by_pid.get(&e.pid) else { return };
+                self.tasks[i as usize].in_futex = true;
+                self.tasks[i as usize].mutexes.call = None;
+                match self.mutexes.call(*uaddr, *op, *val) {
+                    Some(Call::Wait(_)) => {
+                        for cpu in (0..self.cpus.len()).filter(|&cpu| cpu != e.cpu as usize) {
+                            self.mark_running(cpu, e.ts);
+                        }
+                        self.written(i, e);
+                        self.mutexes.wait(*uaddr, &mut self.tasks[i as usize], e.ts);
+                    }
+                    Some(Call::Unlock(_)) => {
+                        self.written(i, e);
+                        self.mutexes.unlock(*uaddr, &mut self.tasks[i as usize], e.ts);
+                    }
+                    None => {}
                 }
             }
             _ => {}
@@ -356,6 +399,22 @@ impl Builder {
             t.counts.spun_ns += spun;
             t.run = t.run.saturating_add(ran - interrupts - spun);
             t.state = State::Running(ts.max(since));
+        }
+    }
+
+    /// Write down what the task has run that makes a call here.
+    fn written(&mut self, i: u32, e: &Event) {
+        self.settle(i, e.cpu, e.ts);
+        self.tasks[i as usize].flush(e.ts);
+    }
+
+    /// Whoever runs on this CPU may have locked a mutex by now.
+    fn mark_running(&mut self, cpu: usize, ts: u64) {
+        if let Some((Some(i), _)) = self.cpus[cpu]
+            && self.tasks[i as usize].mutexes.uses
+        {
+            self.settle(i, cpu as u32, ts);
+            self.tasks[i as usize].mark(ts);
         }
     }
 
@@ -384,6 +443,7 @@ impl Builder {
             exited: false,
             starts: false,
             in_futex: false,
+            mutexes: Holder::default(),
             on: u32::MAX,
             came: ts,
             ready: ts,
@@ -510,14 +570,15 @@ impl Builder {
 
     /// A runnable task leaves: by its own wish, if nothing was there to preempt it. The next one had waited before it came, no
     /// interrupt was served in between or just before, and nobody was woken here meanwhile, by itself or another: that has the kernel
-    /// choose anew, and it may choose a third.
+    /// choose anew, and it may choose a third. A wake-up is over with the next system call that is left with no switch due.
     fn yields(&self, i: u32, next: &TaskRef, e: &Event) -> bool {
         let t = &self.tasks[i as usize];
-        let waited = self.by_pid.get(&next.pid).is_some_and(|&n| self.tasks[n as usize].ready <= t.came);
+        let since = t.came.max(self.undisturbed[e.cpu as usize]);
+        let waited = self.by_pid.get(&next.pid).is_some_and(|&n| self.tasks[n as usize].ready <= since);
         let Some(left) = self.interrupts[e.cpu as usize].left() else {
             return false; // interrupts are not in the recording
         };
-        let woken = self.woken.get(e.cpu as usize).is_some_and(|&ts| ts >= t.came);
+        let woken = self.woken.get(e.cpu as usize).is_some_and(|&ts| ts >= since);
         waited && !woken && left < t.came && left.saturating_add(PREEMPTS_WITHIN_NS) < e.ts
     }
 
@@ -625,7 +686,7 @@ impl Chain {
     }
 
     /// Write down what has been run.
-    fn flush(&mut self, ts: u64) {
+    pub fn flush(&mut self, ts: u64) {
         self.run_until(ts);
         if self.run > 0 {
             self.steps.push(Step::new(What::Run(self.run)));

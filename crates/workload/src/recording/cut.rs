@@ -163,6 +163,7 @@ fn one(
                 continue;
             }
             What::Nop | What::By(_) | What::On(_) => continue,
+            What::Lock(..) | What::Locked | What::Unlock(_) => what,
             What::Yield => {
                 r.yields += 1;
                 What::Yield

@@ -71,7 +71,14 @@ impl KernelWork {
             What::Sleep(..) => self.sleep,
             What::Spawn(_) => self.spawn,
             What::Yield => self.yielded,
-            What::Nop | What::Run(_) | What::Kernel(..) | What::By(_) | What::On(_) => 0,
+            What::Nop
+            | What::Run(_)
+            | What::Kernel(..)
+            | What::By(_)
+            | What::On(_)
+            | What::Lock(..)
+            | What::Locked
+            | What::Unlock(_) => 0,
         }
     }
 }

@@ -21,6 +21,7 @@ mod filter;
 mod interrupts;
 mod kernel_work;
 mod locks;
+mod mutexes;
 mod report;
 mod sessions;
 pub mod stats;
