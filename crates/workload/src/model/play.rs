@@ -483,10 +483,11 @@ impl Player {
         matches!((&tape.plan, waker), (Some(plan), Some(What::By(waker))) if plan.parts(waker, self.number))
     }
 
-    /// Go on with a run: one call at a time, while it owes a post of a stream that any of them may be.
+    /// Go on with a run: one call at a time, while it owes a post of a stream that any of them may be. Of a long run several at a time:
+    /// a second is not to be a million pieces.
     fn run(&mut self) -> Option<Op> {
         let calls = self.streams.iter().map(|o| o.tail).min().filter(|&call| call > 0);
-        let piece = calls.map_or(self.rest, |call| call.min(self.rest));
+        let piece = calls.map_or(self.rest, |call| call.max(self.rest / 64).min(self.rest));
         self.rest -= piece;
         (piece > 0).then_some(Op::Run(piece))
     }
