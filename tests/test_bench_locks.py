@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +85,19 @@ def test_the_prediction_is_the_measurements_kind(contend: Contend) -> None:
     adaptive, ticket = json.loads(contend("bench", "locks", *args).stdout)["rows"]
     assert adaptive["throughput"] > 2.5e6 and adaptive["jain"] > 0.99 and adaptive["wait_max_ns"] < 12e6
     assert 0.005e6 < ticket["throughput"] < 0.03e6
+
+
+@pytest.mark.slow
+def test_ctrl_c_does_not_wait_for_the_run() -> None:
+    command = [sys.executable, "-m", "contend", "bench", "locks", "--locks", "std", "--seconds", "100", "--progress"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE) as process:
+        assert process.stderr is not None
+        # It measures: the line of progress is there.
+        assert process.stderr.read(1) == b"\r"
+        process.send_signal(signal.SIGINT)
+        _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert b"interrupted: nothing was written" in stderr
 
 
 def test_what_is_wrong_is_said(contend: Contend) -> None:

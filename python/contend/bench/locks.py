@@ -10,8 +10,9 @@ import json
 import os
 import random
 import statistics
+import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -93,9 +94,23 @@ def native(
                 if progress:
                     progress(len(rows), repeat * len(threads) * len(names), "runs")
                 text = load.to_json(n, SECONDS_NATIVE, load.seed, WARMUP)
-                rows.append(json.loads(_core.bench_native(lock, text, r)))
+                rows.append(_measure(lock, text, r))
     rows.sort(key=lambda row: (row["repeat"], list(threads).index(row["threads"]), names.index(row["lock"])))
     return rows
+
+
+def _measure(lock: str, load: str, repeat: int) -> Row:
+    """Measure on a thread of its own, which Ctrl-C leaves behind: a run is not to be waited for, the process ends."""
+    done: Future[Row] = Future()
+
+    def run() -> None:
+        try:
+            done.set_result(json.loads(_core.bench_native(lock, load, repeat)))
+        except BaseException as error:
+            done.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return done.result()
 
 
 def simulated(
