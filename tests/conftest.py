@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -54,6 +55,17 @@ def contend(tmp_path: Path) -> Contend:
         )
 
     return run
+
+
+def interrupted(*args: str, cwd: Path) -> tuple[int, bytes]:
+    """Run the command, press Ctrl-C when its line of progress is there: its exit status, and what it said."""
+    command = [sys.executable, "-m", "contend", *args, "--progress"]
+    with subprocess.Popen(command, cwd=cwd, stderr=subprocess.PIPE) as process:
+        assert process.stderr is not None
+        assert process.stderr.read(1) == b"\r"
+        process.send_signal(signal.SIGINT)
+        _, stderr = process.communicate(timeout=60)
+    return process.returncode, stderr
 
 
 @pytest.fixture

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Contend
+from conftest import Contend, interrupted
 from contend import ContendError
 from contend.bench import locks as benching
 from contend.bench import show
@@ -88,15 +85,9 @@ def test_the_prediction_is_the_measurements_kind(contend: Contend) -> None:
 
 
 @pytest.mark.slow
-def test_ctrl_c_does_not_wait_for_the_run() -> None:
-    command = [sys.executable, "-m", "contend", "bench", "locks", "--locks", "std", "--seconds", "100", "--progress"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE) as process:
-        assert process.stderr is not None
-        # It measures: the line of progress is there.
-        assert process.stderr.read(1) == b"\r"
-        process.send_signal(signal.SIGINT)
-        _, stderr = process.communicate(timeout=60)
-    assert process.returncode == 130
+def test_ctrl_c_does_not_wait_for_the_run(tmp_path: Path) -> None:
+    status, stderr = interrupted("bench", "locks", "--locks", "std", "--seconds", "100", cwd=tmp_path)
+    assert status == 130
     assert b"interrupted: nothing was written" in stderr
 
 

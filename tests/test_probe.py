@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -13,7 +12,7 @@ from typing import Any
 
 import contend as package
 import pytest
-from conftest import Contend
+from conftest import Contend, interrupted
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="probes Linux machines only")
 
@@ -76,14 +75,8 @@ def test_what_cannot_be_written_is_refused_before_the_work(contend: Contend, tmp
 
 @pytest.mark.slow
 def test_ctrl_c_leaves_nothing(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "contend", "probe", "--out", "host.toml", "--progress"]
-    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE) as process:
-        assert process.stderr is not None
-        # It measures: the line of progress is there.
-        assert process.stderr.read(1) == b"\r"
-        process.send_signal(signal.SIGINT)
-        _, stderr = process.communicate(timeout=60)
-    assert process.returncode == 130
+    status, stderr = interrupted("probe", "--out", "host.toml", cwd=tmp_path)
+    assert status == 130
     assert b"interrupted: nothing was written" in stderr
     assert list(tmp_path.iterdir()) == []
 

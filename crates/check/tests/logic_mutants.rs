@@ -78,13 +78,13 @@ const fn nth(n: usize, place: Place) -> Place {
 
 logic! {
     pv_ticket: PvTicket, peeks false, &[
-        named("kick before release", at::pv_ticket("SERVE_NEXT, Ordering"), What::After(at::pv_ticket("p.kick("))),
+        named("kick before release", at::pv_ticket("SERVE_NEXT, Ordering"), What::After(at::pv_ticket("kick(p, word"))),
         named("slow before the waiter's word", at::pv_ticket("p.swap(word, waiting_for"), What::After(at::pv_ticket("p.fetch_or(&self.state, SLOW"))),
         named("slow before the mask", at::pv_ticket("p.fetch_or(mask"), What::After(at::pv_ticket("p.fetch_or(&self.state, SLOW"))),
         named("skip the recheck", at::pv_ticket("p.fetch_or(&self.state, SLOW"), What::Stale),
         named("halt without comparing", at::pv_ticket("p.halt("), What::Blind),
-        named("no kick", at::pv_ticket("p.kick("), What::Skip),
-        named("kick before the word is changed", at::pv_ticket("p.compare_exchange(word, wanted"), What::After(at::pv_ticket("p.kick("))),
+        named("no kick", at::pv_ticket("kick(p, word"), What::Skip),
+        named("kick before the word is changed", at::pv_ticket("p.compare_exchange(word, wanted"), What::After(at::pv_ticket("kick(p, word"))),
         named("clear slow though others wait", at::pv_ticket("state & !SLOW"), What::Blind),
     ];
     unfair_queued: UnfairQueued, peeks true, &[

@@ -34,12 +34,20 @@ impl Kicked {
     #[inline]
     #[track_caller]
     pub(crate) fn kick<P: Platform>(&self, p: &P, state: &P::Word, cpu: CpuId, why: LockEvent) {
-        let start = p.lock_clock();
-        if start != 0 {
-            self.at.store(start, Relaxed);
+        let now = p.lock_clock();
+        if now != 0 {
+            self.at.store(now, Relaxed);
         }
-        p.kick(state, cpu);
-        p.lock_event(why, 1);
-        p.lock_event(LockEvent::PvLatencyKick, p.lock_clock().saturating_sub(start));
+        kick(p, state, cpu, why);
     }
+}
+
+/// Wake `cpu`, whose waiter halts on `state`, and count how long that takes.
+#[inline]
+#[track_caller]
+pub(crate) fn kick<P: Platform>(p: &P, state: &P::Word, cpu: CpuId, why: LockEvent) {
+    let start = p.lock_clock();
+    p.kick(state, cpu);
+    p.lock_event(why, 1);
+    p.lock_event(LockEvent::PvLatencyKick, p.lock_clock().saturating_sub(start));
 }

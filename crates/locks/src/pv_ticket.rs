@@ -35,6 +35,7 @@
 //!
 //! **Panics** if waiters of more than 2^32 - 1 different locks of one world (threads: one process) have halted: locks are numbered then.
 
+use crate::kicked::kick;
 use crate::pv::PvTunables;
 use crate::{MakeLock, RawLock};
 use alloc::sync::Arc;
@@ -227,10 +228,7 @@ impl<P: Platform, W: Waiting<P>> PvTicket<P, W> {
                 if p.load(word, Ordering::Relaxed) == wanted {
                     // It may have seen by itself that it is served, and be anywhere by now.
                     if p.compare_exchange(word, wanted, served(ticket), Ordering::Relaxed, Ordering::Relaxed).is_ok() {
-                        let start = p.lock_clock();
-                        p.kick(word, cpu);
-                        p.lock_event(LockEvent::PvKickUnlock, 1);
-                        p.lock_event(LockEvent::PvLatencyKick, p.lock_clock().saturating_sub(start));
+                        kick(p, word, cpu, LockEvent::PvKickUnlock);
                     }
                     return;
                 }

@@ -17,8 +17,11 @@ fn write_to(m: &Machine, out: &mut String) -> std::fmt::Result {
     writeln!(out, "name = {}", quoted(&m.name))?;
     writeln!(out, "description = {}", quoted(&m.description))?;
     writeln!(out, "hz = {}", m.hz)?;
-    for (key, _) in [("steal_time", m.steal_time), ("vcpu_pack", m.vcpu_pack)].iter().filter(|(_, on)| *on) {
-        writeln!(out, "{key} = true")?;
+    if m.steal_time {
+        writeln!(out, "steal_time = true")?;
+    }
+    if m.vcpu_pack {
+        writeln!(out, "vcpu_pack = true")?;
     }
 
     let t = &m.topology;

@@ -276,6 +276,23 @@ fn mutexes_of_user_space_are_locked_again() {
     }
 }
 
+/// The replay of an exact model of tasks that take these steps; by way of its file.
+fn played<const N: usize>(tasks: [(&str, Vec<What>); N]) -> Workload {
+    let mut model = Exact::default();
+    model.source.cpus = N as u32;
+    for (pid, (name, steps)) in (1u32..).zip(tasks) {
+        let from = model.steps.len();
+        model.steps.extend(steps.into_iter().map(Step::new));
+        let (sched, to) = (Sched::default(), model.steps.len());
+        let name = name.into();
+        model.tasks.push(Task { name, pid, sched, session: None, from, to, initial: true, exited: true });
+    }
+    let mut w = Workload::default();
+    let spec = ModelSpec { file: "m".into(), ..ModelSpec::default() };
+    spec.build(&mut w, 0, &Model::Exact(model).to_bytes()).expect("a model");
+    w
+}
+
 /// A writer that is ahead of its reader, as on another CPU it is. The reader sleeps as often as it did.
 #[test]
 fn a_stream_keeps_its_sleeps() {
@@ -287,18 +304,7 @@ fn a_stream_keeps_its_sleeps() {
             tasks[1].1.extend([What::Sleep(1_000, Why::Task), What::By(0), What::Run(100_000)]);
         }
         tasks[0].1.push(What::Run(1_000_000_000));
-        let mut model = Exact::default();
-        for (pid, (name, steps)) in (1u32..).zip(tasks) {
-            let from = model.steps.len();
-            model.steps.extend(steps.into_iter().map(Step::new));
-            let (sched, to) = (Sched::default(), model.steps.len());
-            let name = name.into();
-            model.tasks.push(Task { name, pid, sched, session: None, from, to, initial: true, exited: true });
-        }
-        let mut w = Workload::default();
-        let spec = ModelSpec { file: "m".into(), ..ModelSpec::default() };
-        spec.build(&mut w, 0, &Model::Exact(model).to_bytes()).expect("a model");
-        let s = simulated("2c", w);
+        let s = simulated("2c", played(tasks));
         assert_eq!(s.outcome, Outcome::Finished);
         s.observed.wakeups_from_prev.iter().sum::<u64>()
     };
@@ -807,19 +813,7 @@ fn a_server_that_another_stands_in_for_gets_its_request() {
     tasks[2].1.extend(by(0));
     tasks[3].1.extend(by(1));
     tasks[3].1.push(What::Post(0, false));
-    let mut model = Exact::default();
-    model.source.cpus = 4;
-    for (pid, (name, steps)) in (1u32..).zip(tasks) {
-        let from = model.steps.len();
-        model.steps.extend(steps.into_iter().map(Step::new));
-        let (sched, to) = (Sched::default(), model.steps.len());
-        let name = name.into();
-        model.tasks.push(Task { name, pid, sched, session: None, from, to, initial: true, exited: true });
-    }
-    let mut w = Workload::default();
-    let spec = ModelSpec { file: "m".into(), ..ModelSpec::default() };
-    spec.build(&mut w, 0, &Model::Exact(model).to_bytes()).expect("a model");
-    let s = simulated("4c", w);
+    let s = simulated("4c", played(tasks));
     assert_eq!(s.outcome, Outcome::Finished);
     assert_eq!(user_ns(&s), 24 * 1_000 + 10_000_000);
 }

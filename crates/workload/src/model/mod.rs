@@ -20,6 +20,7 @@ mod pairs;
 mod play;
 mod rtapp;
 mod spec;
+mod wake_ups;
 
 pub use exact::{Exact, Source, Task};
 pub use file::{Model, ModelError};

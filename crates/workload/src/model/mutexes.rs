@@ -12,6 +12,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::exact::Exact;
 use super::step::{What, Why};
+use super::wake_ups::WakeUps;
 
 /// What is done at a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,14 +47,11 @@ struct Section {
 }
 
 /// Find them.
-pub(super) fn find(model: &Exact) -> Mutexes {
+pub(super) fn find(model: &Exact, wake_ups: &WakeUps) -> Mutexes {
     let mut sections = Vec::new();
     // The posts that are part of unlocking, with the mutex; by unlocking.
     let mut wakes: FxHashMap<usize, u32> = FxHashMap::default();
     let mut post_of: FxHashMap<usize, usize> = FxHashMap::default();
-    // (waker, sleeper) to the waits and the posts, in order: the k-th belongs to the k-th.
-    let mut waits: FxHashMap<(u32, u32), Vec<usize>> = FxHashMap::default();
-    let mut posts: FxHashMap<(u32, u32), Vec<usize>> = FxHashMap::default();
     for (i, task) in (0u32..).zip(&model.tasks) {
         let mut open: Option<Section> = None;
         // It waits for the mutex; it has just unlocked one.
@@ -61,11 +59,6 @@ pub(super) fn find(model: &Exact) -> Mutexes {
         let mut unlocked: Option<(usize, u32)> = None;
         for at in task.from..task.to {
             let what = model.steps[at].what();
-            match what {
-                What::By(waker) => waits.entry((waker, i)).or_default().push(at - 1),
-                What::Post(sleeper, _) => posts.entry((i, sleeper)).or_default().push(at),
-                _ => {}
-            }
             match what {
                 What::Lock(mutex, waited) => {
                     // Not within another's.
@@ -106,10 +99,11 @@ pub(super) fn find(model: &Exact) -> Mutexes {
     }
     let mut post_for: FxHashMap<usize, usize> = FxHashMap::default();
     let mut waker_of: FxHashMap<usize, u32> = FxHashMap::default();
-    for (pair, waits) in &waits {
-        for (&wait, &post) in std::iter::zip(waits, posts.get(pair).map_or(&[][..], |p| p)) {
+    // A recording without mutexes needs no more.
+    for (&(waker, sleeper), waits) in wake_ups.waits.iter().filter(|_| !sections.is_empty()) {
+        for (&wait, &post) in std::iter::zip(waits, wake_ups.posts_of(waker, sleeper)) {
             post_for.insert(wait, post);
-            waker_of.insert(wait, pair.0);
+            waker_of.insert(wait, waker);
         }
     }
     sections.retain(|s| s.waits.iter().all(|w| post_for.get(w).is_some_and(|p| wakes.get(p) == Some(&s.mutex))));

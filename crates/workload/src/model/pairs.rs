@@ -30,13 +30,12 @@
 //! awake is made when it sleeps again, by whichever writer is the first that gets to it: which one it is for is not asked. Before a writer
 //! sleeps or ends, it makes what is left: that is there, and lets the reader pass a wait.
 //!
-//! The k-th wait of a task for another is ended by the other's k-th post to it: wake-ups that ended no sleep are not in the
-//! model.
+//! Which wait each post ended: `wake_ups`.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::exact::Exact;
-use super::step::What;
+use super::wake_ups::WakeUps;
 
 /// Posts are owed between tasks of which the rarer direction of wake-ups has at least this part of the other's.
 const MUTUAL_MIN: f64 = 0.1;
@@ -77,25 +76,14 @@ pub(super) struct Pairs {
     pub streams: FxHashSet<usize>,
 }
 
-/// Find them, among the steps that are played.
-pub(super) fn find(model: &Exact, played: impl Fn(usize) -> bool) -> Pairs {
-    // (waker, sleeper) to the waits and the posts, in order; all waits of each sleeper.
-    let mut waits: FxHashMap<(u32, u32), Vec<usize>> = FxHashMap::default();
-    let mut posts: FxHashMap<(u32, u32), Vec<usize>> = FxHashMap::default();
+/// Find them, among the wake-ups that are played.
+pub(super) fn find(model: &Exact, wake_ups: &WakeUps) -> Pairs {
+    // All waits of each sleeper.
     let mut all = vec![0usize; model.tasks.len()];
-    for (i, task) in (0u32..).zip(&model.tasks) {
-        for at in task.from..task.to {
-            match model.steps[at].what() {
-                What::By(waker) if played(at - 1) => {
-                    waits.entry((waker, i)).or_default().push(at - 1);
-                    all[i as usize] += 1;
-                }
-                What::Post(sleeper, _) if played(at) => posts.entry((i, sleeper)).or_default().push(at),
-                _ => {}
-            }
-        }
+    for ((_, sleeper), waits) in &wake_ups.waits {
+        all[*sleeper as usize] += waits.len();
     }
-    let count = |waker, sleeper| waits.get(&(waker, sleeper)).map_or(0, Vec::len);
+    let count = |waker, sleeper| wake_ups.waits.get(&(waker, sleeper)).map_or(0, Vec::len);
     let parents = model.parents();
     let kind = |i: u32| {
         let name = model.tasks[i as usize].name.trim_end_matches(|c: char| c.is_ascii_digit());
@@ -103,11 +91,11 @@ pub(super) fn find(model: &Exact, played: impl Fn(usize) -> bool) -> Pairs {
     };
     let mut pairs = Pairs::default();
     // In an order that does not depend on hashes: servers are numbered.
-    let mut sorted: Vec<_> = waits.iter().collect();
+    let mut sorted: Vec<_> = wake_ups.waits.iter().collect();
     sorted.sort_unstable_by_key(|(pair, _)| **pair);
     for (&(waker, sleeper), waits_for) in sorted {
         let (n, back) = (count(waker, sleeper), count(sleeper, waker));
-        let own = posts.get(&(waker, sleeper)).map_or(&[][..], |p| p);
+        let own = wake_ups.posts_of(waker, sleeper);
         let (rare, often) = (n.min(back), n.max(back));
         if often < OFTEN_MIN || rare < BACK_MIN || (rare as f64) < MUTUAL_MIN * often as f64 {
             if n >= OFTEN_MIN {
@@ -144,7 +132,7 @@ mod tests {
 
     use super::*;
     use crate::model::Task;
-    use crate::model::step::{Step, Why};
+    use crate::model::step::{Step, What, Why};
 
     /// A client that asks each of these in turn, so often.
     fn found(servers: &[&str], rounds: usize) -> Option<Vec<usize>> {
@@ -164,7 +152,7 @@ mod tests {
             let (name, sched) = ((*name).into(), Sched::default());
             model.tasks.push(Task { name, pid, sched, session: None, from, to, initial: true, exited: true });
         }
-        find(&model, |_| true).servers.get(&0).map(|s| s.iter().map(|s| s.kind).collect())
+        find(&model, &WakeUps::of(&model)).servers.get(&0).map(|s| s.iter().map(|s| s.kind).collect())
     }
 
     #[test]

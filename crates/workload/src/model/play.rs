@@ -20,6 +20,7 @@ use super::jobs::{JobPlan, Start};
 use super::mutexes::{self, Act, Mutexes};
 use super::pairs::{self, Held, Pairs};
 use super::step::{What, Why};
+use super::wake_ups::WakeUps;
 use crate::speed::run_ns;
 
 /// How a model is scaled.
@@ -71,9 +72,15 @@ struct Progress {
 pub fn play(model: Exact, w: &mut Workload, options: PlayOptions) {
     let plan = options.jobs.and_then(|slots| model.jobs.as_ref().map(|jobs| JobPlan::new(&model, jobs, slots)));
     // Slots change the order that wake-ups were recorded in.
-    let mutexes = if plan.is_some() { Mutexes::default() } else { mutexes::find(&model) };
-    let played = |at| !mutexes.dropped.contains(&at);
-    let pairs = if plan.is_some() { Pairs::default() } else { pairs::find(&model, played) };
+    let (mutexes, pairs) = if plan.is_some() {
+        Default::default()
+    } else {
+        let mut wake_ups = WakeUps::of(&model);
+        let mutexes = mutexes::find(&model, &wake_ups);
+        wake_ups.leave_out(&mutexes.dropped);
+        let pairs = pairs::find(&model, &wake_ups);
+        (mutexes, pairs)
+    };
     let all =
         if pairs.held.is_empty() && pairs.streams.is_empty() { 0 } else { model.tasks.len() * options.copies as usize };
     let progress = (0..all).map(|_| Progress::default()).collect();
@@ -340,10 +347,10 @@ impl Player {
     /// that wake nobody, somewhere in a run.
     fn owe(&self, at: usize, sleeper: u32) -> Owed {
         let sync = matches!(self.tape.model.steps[at].what(), What::Post(_, true));
-        let mut tail = 0;
-        if let Some(What::Kernel(ns, false)) = self.tape.model.steps[self.at..self.to].first().map(|s| s.what()) {
-            tail = self.scaled(ns);
-        }
+        let tail = match self.call_rest() {
+            Some((ns, false)) => ns,
+            _ => 0,
+        };
         Owed { sleeper, sync, tail }
     }
 
@@ -403,12 +410,25 @@ impl Player {
     fn recorded(&mut self, at: usize, post: Op) -> Op {
         let Op::SemPost(semaphore, 1) = post else { return post };
         let sync = matches!(self.tape.model.steps[at].what(), What::Post(_, true));
-        let (mut tail, mut blocks) = (0, false);
-        if let Some(What::Kernel(ns, then)) = self.tape.model.steps[self.at..self.to].first().map(|s| s.what()) {
-            self.at += 1;
-            (tail, blocks) = (self.scaled(ns), then);
-        }
+        let rest = self.call_rest();
+        self.at += usize::from(rest.is_some());
+        let (tail, blocks) = rest.unwrap_or((0, false));
         Op::Wake { semaphore, sync, tail, blocks }
+    }
+
+    /// What is left to do of the system call after the step that was just taken, and whether it blocks then.
+    fn call_rest(&self) -> Option<(Nanos, bool)> {
+        match self.tape.model.steps[self.at..self.to].first()?.what() {
+            What::Kernel(ns, blocks) => Some((self.scaled(ns), blocks)),
+            _ => None,
+        }
+    }
+
+    /// What remains of such a time, if some of it has been spent ahead.
+    fn remaining(&mut self, ns: Nanos) -> Nanos {
+        let done = ns.min(self.ahead);
+        self.ahead -= done;
+        ns - done
     }
 
     /// A run under the asked-for speed.
@@ -509,11 +529,9 @@ impl Player {
                     self.rest = self.scaled(ran);
                     self.at = post + 1;
                     self.tail = 0;
-                    if let Some(What::Kernel(ns, false)) =
-                        self.tape.model.steps[self.at..self.to].first().map(|s| s.what())
-                    {
+                    if let Some((ns, false)) = self.call_rest() {
                         self.at += 1;
-                        self.tail = self.scaled(ns);
+                        self.tail = ns;
                     }
                 }
                 Some(Op::Release(op, self.tail))
@@ -526,17 +544,12 @@ impl Player {
         self.at += 1;
         Some(match what {
             What::Run(ns) => {
-                let ns = self.scaled(ns);
-                let done = ns.min(self.ahead);
-                self.ahead -= done;
-                self.rest = ns - done;
+                self.rest = self.remaining(self.scaled(ns));
                 return self.run();
             }
             What::Kernel(ns, _) => {
-                let ns = self.scaled(ns);
-                let done = ns.min(self.ahead);
-                self.ahead -= done;
-                return (ns > done).then_some(Op::Syscall(ns - done));
+                let rest = self.remaining(self.scaled(ns));
+                return (rest > 0).then_some(Op::Syscall(rest));
             }
             What::Sleep(..) | What::Post(..)
                 if self.tape.pairs.dropped.contains(&at) || self.tape.mutexes.dropped.contains(&at) =>
@@ -614,8 +627,7 @@ impl Program for Player {
             if !self.due.is_empty() {
                 continue;
             }
-            let done = self.rest.min(self.ahead);
-            (self.rest, self.ahead) = (self.rest - done, self.ahead - done);
+            self.rest = self.remaining(self.rest);
             if let Some(op) = self.run() {
                 return op;
             }

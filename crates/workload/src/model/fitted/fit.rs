@@ -8,6 +8,7 @@ use crate::model::class;
 use crate::model::exact::Exact;
 use crate::model::pairs;
 use crate::model::step::{What, Why};
+use crate::model::wake_ups::WakeUps;
 
 /// What was seen of a role.
 #[derive(Default)]
@@ -131,7 +132,7 @@ fn starts_of<'a>(model: &'a Exact, role_of: &'a [usize], role: usize) -> impl It
 /// Pairs of tasks are told apart by their wake-ups ([`pairs`]); a few of a role's tasks may show what the others hardly do. So more than half
 /// of the wake-ups between two roles decide; and a role that is asked by one is asked by all that it wakes as well.
 fn asks(model: &Exact, role_of: &[usize]) -> BTreeMap<(usize, usize), u32> {
-    let pairs = pairs::find(model, |_| true);
+    let pairs = pairs::find(model, &WakeUps::of(model));
     // Posts, and how many of them are requests.
     let mut posts: BTreeMap<(usize, usize), (u64, u64)> = BTreeMap::new();
     let mut partners: BTreeMap<(usize, usize), BTreeSet<u32>> = BTreeMap::new();

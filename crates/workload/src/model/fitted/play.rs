@@ -5,7 +5,6 @@
 //! has served.
 
 use std::collections::VecDeque;
-use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use contend_platform::{Nanos, Time};
@@ -43,8 +42,6 @@ struct Links {
     starts: Vec<(usize, bool)>,
     /// Slots of each task for those.
     slots: u32,
-    /// As many semaphores as its tasks may be, each with a task's slots.
-    pool: Range<u32>,
 }
 
 /// How a turn ends.
@@ -100,7 +97,8 @@ pub fn play(model: Fitted, w: &mut Workload, options: PlayOptions) {
     let asked: Vec<Option<u32>> =
         model.roles.iter().map(|r| model.is_asked(r).then(|| object(format!("asked/{}", r.name), 0))).collect();
     let lives = lives(&model);
-    let mut links = Vec::new();
+    // By role: semaphores with the slots of a task each, the first last.
+    let (mut links, mut pools) = (Vec::new(), Vec::<Vec<u32>>::new());
     for (i, role) in model.roles.iter().enumerate() {
         let ends = role.ends.iter().map(|e| match (e.by(), asked[i]) {
             (Some(By::Ask), _) => {
@@ -116,10 +114,10 @@ pub fn play(model: Fitted, w: &mut Workload, options: PlayOptions) {
         let most = role.starts.iter().map(|s| s.at_once).max().unwrap_or(0);
         let slots = options.jobs.filter(|_| most > 1).unwrap_or(most);
         let pool = if slots > 0 { lives[i] } else { 0 };
-        let pool: Vec<u32> = (0..pool).map(|life| object(format!("slots/{}/{life}", role.name), slots)).collect();
-        let pool = pool.first().map_or(0..0, |first| *first..first + pool.len() as u32);
+        pools.push((0..pool).map(|life| object(format!("slots/{}/{life}", role.name), slots)).collect());
+        pools[i].reverse();
         let starts = role.starts.iter().map(|s| (number(&s.role), s.at_once > 0)).collect();
-        links.push(Links { ends, wakes: role.wakes.iter().map(|w| number(&w.role)).collect(), starts, slots, pool });
+        links.push(Links { ends, wakes: role.wakes.iter().map(|w| number(&w.role)).collect(), starts, slots });
     }
     let waits =
         || model.roles.iter().flat_map(|r| &r.ends).filter(|e| matches!(e.by(), Some(By::Sleep(Why::Task) | By::Ask)));
@@ -134,7 +132,7 @@ pub fn play(model: Fitted, w: &mut Workload, options: PlayOptions) {
             open: Mutex::new(Open {
                 asked: vec![VecDeque::new(); model.roles.len()],
                 deals: model.roles.iter().map(Deal::of).collect(),
-                slots: links.iter().map(|l| l.pool.clone().rev().collect()).collect(),
+                slots: pools.clone(),
                 ..Open::default()
             }),
         });
