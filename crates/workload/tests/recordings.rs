@@ -879,6 +879,27 @@ fn a_fitted_client_waits_for_replies() {
     }
 }
 
+/// A script starts a server and its client, both at once. With one slot the client waits for the server to end, which nobody asks.
+#[test]
+fn a_fitted_server_that_nobody_can_ask_gives_up() {
+    let text = "schema = 1\nform = \"fitted\"\n[source]\nrecording = \"x\"\ncpus = 2\nspan_ns = 1\n\
+         [[role]]\nname = \"sh\"\ntasks = 1\nturns = [1]\nrun_us = [10]\n\
+         starts = [{ role = \"server\", per_life = 1.0, at_once = 2 }, { role = \"client\", per_life = 1.0, at_once = 2 }]\n\
+         [[role]]\nname = \"server\"\ntasks = 0\nturns = [21]\nrun_us = [400]\n\
+         ends = [{ by = \"task\", role = \"client\", share = 1.0, us = [10] }]\n\
+         [[role]]\nname = \"client\"\ntasks = 0\nturns = [21]\nrun_us = [10]\n\
+         ends = [{ by = \"ask\", role = \"server\", share = 1.0, open = 1, us = [0] }]\n";
+    for (jobs, gives_up) in [(0, false), (2, false), (1, true)] {
+        let mut w = Workload::default();
+        let spec = ModelSpec { file: "m".into(), jobs, ..ModelSpec::default() };
+        spec.build(&mut w, 0, text.as_bytes()).expect("a model");
+        w.horizon = Some(10_000_000_000);
+        let s = simulated("2c", w);
+        assert_eq!(s.outcome, Outcome::Finished, "{jobs}");
+        assert_eq!(s.metrics.counts.contains_key("model_timeouts"), gives_up, "{jobs}");
+    }
+}
+
 /// A script's children run one after another, wherever it runs; `--jobs` is not for it.
 #[test]
 fn a_fitted_script_stays_in_turn() {

@@ -29,6 +29,8 @@ fn give_up_us(end: &End, speed: f64) -> f64 {
 struct Stage {
     model: Fitted,
     speed: f64,
+    /// There are fewer slots than jobs were recorded at once: who asks may have to wait for the one that is to be asked to end.
+    scarce: bool,
     /// For each role, the roles of its ends, wakes and starts by number.
     links: Vec<Links>,
     copies: Vec<Copy>,
@@ -140,7 +142,9 @@ pub fn play(model: Fitted, w: &mut Workload, options: PlayOptions) {
             w.object(format!("{name}{suffix}"), ObjectKind::Semaphore { initial: *initial });
         }
     }
-    let stage = Arc::new(Stage { model, speed: options.speed, links, copies });
+    let mut limits = model.roles.iter().flat_map(|r| &r.starts).map(|s| s.at_once);
+    let scarce = options.jobs.is_some_and(|jobs| limits.any(|limit| limit > 1 && jobs < limit));
+    let stage = Arc::new(Stage { model, speed: options.speed, scarce, links, copies });
     for copy in 0..stage.copies.len() {
         for role in 0..stage.model.roles.len() {
             for _ in 0..stage.model.roles[role].tasks {
@@ -222,8 +226,8 @@ enum Due {
     Op(Op),
     /// Wait for a post to this semaphore: to be given up after so long, in ns.
     Wait(u32, Option<Nanos>),
-    /// Wait to be asked.
-    Asked(u32),
+    /// Wait to be asked: to be given up as above.
+    Asked(u32, Option<Nanos>),
     /// Ask this role by a post to its semaphore; replies are posted to the other.
     Ask {
         role: usize,
@@ -351,7 +355,9 @@ impl Actor {
             Ending::Sleep => self.due.push(Due::Op(Op::Sleep((end.us.at(place) * 1e3) as Nanos))),
             Ending::Wait(object) => self.due.push(Due::Wait(object, Some(give_up_ns(end, self.stage.speed)))),
             Ending::Asked(object) => {
-                self.due.push(Due::Asked(object));
+                // One that serves to the end of the run has no slot.
+                let give_up = (stage.scarce && !role.serves).then(|| give_up_ns(end, stage.speed));
+                self.due.push(Due::Asked(object, give_up));
                 self.reply();
             }
             Ending::Ask { role, asked, reply } => {
@@ -425,15 +431,12 @@ impl Actor {
         let copy = &self.stage.copies[self.copy];
         match due {
             Due::Op(op) => op,
-            Due::Wait(object, give_up) => {
+            Due::Wait(object, give_up) | Due::Asked(object, give_up) => {
                 if let Some(give_up) = give_up {
                     copy.open().waits.push((object, cx.now + give_up, self.id));
                     self.waits = true;
                 }
-                Op::SemWait(self.object(object))
-            }
-            Due::Asked(object) => {
-                self.awaits_request = true;
+                self.awaits_request = matches!(due, Due::Asked(..));
                 Op::SemWait(self.object(object))
             }
             Due::Ask { role, asked, reply } => {
