@@ -41,7 +41,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use contend_machine::{Machine, MachineError, reason};
-use contend_sched::features::{Features, PolicyKind, Preset};
+use contend_sched::features::{Features, Preset};
 use contend_sim::kvm::KvmFeatures;
 use contend_sim::program::Groups;
 use contend_trace::TraceError;
@@ -409,10 +409,6 @@ impl Scenario {
                     .map_err(|e| ScenarioError::Feature { at: set_at(&given.at), source: Box::new(e) })?;
                 last = Some(&given.at);
             }
-        }
-        // On a kernel that packs, a woken task that is eligible preempts, too, unless the scenario says otherwise.
-        if changed.vcpu_pack && preset.policy == PolicyKind::Eevdf && !self.set.contains_key("next_buddy") {
-            features.next_buddy |= features.wakeup_preemption && features.pick_buddy;
         }
         features.validate().map_err(|source| {
             let at = self.set.get(&source.key).map(|g| &g.at).or(last);

@@ -304,8 +304,8 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
 
     // ---- enqueue and dequeue ---------------------------------------------------------------------------------
 
-    /// Put a task on a locked run queue.
-    pub(crate) fn activate(&self, p: &P, held: &Held, task: TaskId, why: Enqueue) {
+    /// Put a task on a locked run queue. Returns when: whether it preempts is judged as of then (the queue's clock stands still meanwhile).
+    pub(crate) fn activate(&self, p: &P, held: &Held, task: TaskId, why: Enqueue) -> Time {
         p.charge(Work::Enqueue, 1);
         let now = p.now();
         let pelt = self.pelt;
@@ -314,9 +314,6 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
                 rd.update_averages(now);
                 e.load.update(now, 0);
                 e.util.update(now, 0);
-            }
-            if self.vcpu_pack && why == Enqueue::New {
-                e.start_util(rd.util.get(), now);
             }
             rd.est_in(e);
             self.class_enqueue(rd, task, e, why, now);
@@ -343,6 +340,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         p.store(&t.on_rq, 1, Release);
         self.note_overload(p, nr_running);
         self.bandwidth_came(p, held, task);
+        now
     }
 
     /// A run queue has come to hold so many runnable tasks: from two on, there is something to balance.
@@ -862,6 +860,15 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
 
     /// Start a new task: place it (fork balancing), put it on a run queue.
     pub fn wake_up_new(&self, p: &P, task: TaskId) {
+        self.first_wake_up(p, task, true);
+    }
+
+    /// The same of one that is there from the beginning: it has slept until now.
+    pub fn wake_up_first(&self, p: &P, task: TaskId) {
+        self.first_wake_up(p, task, false);
+    }
+
+    fn first_wake_up(&self, p: &P, task: TaskId, forked: bool) {
         let before = p.enter(Account::Wakeup);
         let t = self.task(task);
         self.pi_lock(p, task);
@@ -871,9 +878,16 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         let cpu = self.select_for_fork(p, task, this);
         p.store(&t.cpu, u64::from(cpu.0), Release);
         let held = self.lock(p, cpu);
-        self.activate(p, &held, task, Enqueue::New);
+        if self.vcpu_pack && forked {
+            let now = p.now();
+            self.with_task(p, &held, task, |rd, e| {
+                rd.update_averages(now);
+                e.start_util(rd.util.get(), now);
+            });
+        }
+        let now = self.activate(p, &held, task, Enqueue::New);
         p.trace(SchedEvent::Wakeup { task, target: cpu, new: true });
-        self.check_preempt(p, &held, task);
+        self.check_preempt(p, &held, task, now);
         self.publish(p, &held);
         self.unlock_pushing(p, held);
         self.pi_unlock(p, task);
@@ -891,7 +905,6 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
 
     /// The current task is about to be gone; its world has released what it held.
     pub fn exiting(&self, p: &P, task: TaskId) {
-        p.charge(Work::Exit, 1);
         p.store(&self.task(task).state, state::DEAD, Release);
     }
 

@@ -50,7 +50,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         }
         let sync = flags & flags::SYNC != 0;
         self.record_wakee(p, task);
-        if self.vcpu_pack && affinity.allows(this) && self.pack_has_room(p, task, this, false) {
+        if self.vcpu_pack && affinity.allows(this) && self.pack_has_room(p, task, this, Some(prev)) {
             p.enter(before);
             return this;
         }
@@ -185,7 +185,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             return cpu;
         }
         if self.features.idle_search == IdleSearch::None
-            || self.vcpu_pack && cpu == this && self.pack_has_room(p, task, this, true)
+            || self.vcpu_pack && cpu == this && self.pack_has_room(p, task, this, None)
         {
             p.enter(before);
             return cpu;

@@ -2,7 +2,7 @@
 //! others stay halted. Its sources are not ours to read; the rule is what designed wake-ups show (docs/internals/eevdf-wakeups.md):
 //!
 //! A woken or new task goes to the CPU that wakes it, wherever it slept and whatever else idles, while that CPU has *room*: it runs
-//! nothing but the waker, and its utilisation and the task's together are at most 70 % of it. Without room everything is as elsewhere.
+//! nothing but the waker, and its utilisation with the task's in it is at most 70 % of it. Without room everything is as elsewhere.
 //!
 //! The utilisation that counts is the larger of util_avg and util_est, the sum of what the tasks that are runnable there last had when they
 //! went to sleep. A new task starts with half of what its CPU has to spare.
@@ -57,22 +57,28 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         }
     }
 
-    /// Has the calling CPU room for a task that it wakes? Of a new one (`fork`) nothing is known.
-    pub(crate) fn pack_has_room(&self, p: &P, task: TaskId, this: CpuId, fork: bool) -> bool {
+    /// Has the calling CPU room for a task that it wakes and that was on `prev` before? Of a new one (`None`) nothing is known.
+    pub(crate) fn pack_has_room(&self, p: &P, task: TaskId, this: CpuId, prev: Option<CpuId>) -> bool {
         let rq = self.rq(this);
         if peek_nr_running(p.load(&rq.peek, Acquire)) > 1 {
             return false;
         }
-        let util = Average::unpack(p.load(&rq.util, Relaxed)).get().max(p.load(&rq.util_est, Relaxed));
         let now = p.now();
         // SAFETY: the task is WAKING, or new: its entity is the waker's.
-        let of_task = unsafe {
+        let (util, est) = unsafe {
             p.read(&self.task(task).ent, |e| {
                 let mut util = e.util;
                 util.update(now, 0);
-                util.get().max(e.util_est)
+                (util.get(), e.util_est)
             })
         };
-        util + if fork { 0 } else { of_task } <= FILLED
+        // A task that slept here is still in this CPU's average, but in no estimate.
+        let (util, est) = match prev {
+            Some(prev) if prev == this => (0, est),
+            Some(_) => (util, est),
+            None => (0, 0),
+        };
+        let filled = Average::unpack(p.load(&rq.util, Relaxed)).get() + util;
+        filled.max(p.load(&rq.util_est, Relaxed) + est) <= FILLED
     }
 }

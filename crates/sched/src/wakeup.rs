@@ -14,7 +14,7 @@ use crate::rq::{NEED_RESCHED, POLLING, peek_nr_running};
 use crate::task::state;
 use crate::wake_protocol::{self, Claim};
 use contend_platform::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
-use contend_platform::{Account, CpuId, Ipi, SchedEvent, SchedPlatform, TaskId, Work};
+use contend_platform::{Account, CpuId, Ipi, SchedEvent, SchedPlatform, TaskId, Time, Work};
 
 /// Wake-up flags.
 pub mod flags {
@@ -161,7 +161,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         }
         p.trace(SchedEvent::Wakeup { task, target: held.0, new: false });
         if revived || p.load(&self.task(task).on_cpu, Relaxed) == 0 {
-            self.check_preempt(p, held, task);
+            self.check_preempt(p, held, task, now);
         }
         if revived {
             self.publish(p, held);
@@ -233,10 +233,10 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
     /// The end of every wake-up: on the queue, preemption check, state, idle accounting.
     fn ttwu_activate(&self, p: &P, held: &Held, task: TaskId, moved: bool) {
         let cpu = held.0;
-        self.activate(p, held, task, Enqueue::Wakeup { moved });
+        let now = self.activate(p, held, task, Enqueue::Wakeup { moved });
         p.store(&self.task(task).state, state::RUNNING, Relaxed);
         p.trace(SchedEvent::Wakeup { task, target: cpu, new: false });
-        self.check_preempt(p, held, task);
+        self.check_preempt(p, held, task, now);
         self.update_avg_idle(p, held);
         self.publish(p, held);
     }
@@ -265,12 +265,11 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
     }
 
     /// Should the task just queued preempt what runs there?
-    pub(crate) fn check_preempt(&self, p: &P, held: &Held, task: TaskId) {
+    pub(crate) fn check_preempt(&self, p: &P, held: &Held, task: TaskId, now: Time) {
         let cpu = held.0;
         if self.is_parked(p, held, task) {
             return;
         }
-        let now = p.now();
         let (curr, running) = self.with_rq(p, held, |rd| (rd.curr, rd.running));
         let preempt = match running {
             // Idle: yes. On its way from one task to the next: it will choose in a moment anyway.

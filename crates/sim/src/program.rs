@@ -181,8 +181,10 @@ pub enum Op {
     SetScheduler(Sched),
     /// Move the caller to another group (`cgroup.procs`).
     SetGroup(GroupId),
-    /// End the task.
+    /// End the task: unmap what it had, and go.
     Exit,
+    /// The same of a task whose computing has unmapped what it had: recorded runs reach to the end of their exit.
+    Exited,
 }
 
 /// What a program sees when it is asked for its next step.

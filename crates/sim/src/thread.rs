@@ -236,7 +236,7 @@ impl Thread {
     }
     /// Make a system call and come back when it is over. To exit, return from the thread's code instead.
     pub fn call(&self, op: Op) {
-        assert!(!matches!(op, Op::Exit), "a thread exits by returning from its code");
+        assert!(!matches!(op, Op::Exit | Op::Exited), "a thread exits by returning from its code");
         self.enter_kernel(Call::Op(op));
     }
     /// Sleep for `ns`.

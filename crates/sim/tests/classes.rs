@@ -281,10 +281,11 @@ fn batch_tasks_do_not_preempt() {
     let preempted = |sched| {
         let naps = script("naps", (0..100).flat_map(|_| [Op::Sleep(5 * MS), Op::Run(100_000)]).collect());
         let r = run("1c", today(), vec![of(sched, naps), forever("hog")], 600);
-        r.tasks[0].run.wait_max / 1000
+        r.tasks[0].run.wait_sum / MS
     };
+    // Nobody owes it anything when it wakes first: then it waits, and is owed for long.
     let (normal, batch) = (preempted(Sched::default()), preempted(Sched::Batch(0)));
-    assert!(normal < 100 && batch > 1000, "{normal} and {batch} us");
+    assert!(normal < 20 && batch > 100, "{normal} and {batch} ms");
 }
 
 /// A task goes from class to class; others see it at once.

@@ -49,6 +49,33 @@ fn wakees_and_new_tasks_come_to_a_waker_with_room() {
     });
 }
 
+/// A wakee that slept here is in this CPU's average, one that slept elsewhere is not.
+#[test]
+fn a_wakee_is_counted_once() {
+    on(true, "linux-6.18", |s| {
+        for (slept, util, goes_to) in [(0, FILLED, 0), (1, FILLED - 300, 0), (1, FILLED - 299, 1)] {
+            waker_of(s, util, 0);
+            let t = s.sleeper(slept);
+            let now = s.p.now();
+            // SAFETY: nobody else is here.
+            unsafe { s.p.write(&s.kernel.task(t).ent, |e| e.util = Average::new(300, now)) };
+            assert_eq!(s.wake(t, 0).0, goes_to, "slept on {slept}, {util}");
+        }
+    });
+}
+
+/// A task that is there from the beginning has used nothing.
+#[test]
+fn tasks_of_the_beginning_fill_nothing() {
+    on(true, "linux-6.18", |s| {
+        waker_of(s, 0, 0);
+        let t = s.kernel.create(&s.p, Sched::default(), Affinity::ALL, GroupId::ROOT);
+        s.kernel.wake_up_first(&s.p, t);
+        assert_eq!(s.kernel.task_cpu(&s.p, t).index(), 0);
+        assert_eq!(Average::unpack(s.p.load(&s.kernel.rqs[0].util, Relaxed)).get(), 0);
+    });
+}
+
 #[test]
 fn other_guests_use_the_idle_cpu() {
     on(false, "linux-6.18", |s| {
@@ -76,14 +103,14 @@ fn a_second_runnable_task_leaves_no_room() {
     });
 }
 
-/// What the runnable tasks had when they last slept counts, where it is more than the CPU's average; so does the wakee's.
+/// What the runnable tasks and the wakee had when they last slept counts, where it is more than the averages.
 #[test]
 fn estimates_count() {
     on(true, "linux-6.18", |s| {
         waker_of(s, 100, FILLED + 1);
         assert_eq!(s.wake_from(1).0, 1);
         for (est, goes_to) in [(300, 0), (301, 1)] {
-            waker_of(s, FILLED - 300, 0);
+            waker_of(s, 0, FILLED - 300);
             let t = s.sleeper(1);
             // SAFETY: nobody else is here.
             unsafe { s.p.write(&s.kernel.task(t).ent, |e| e.util_est = est) };

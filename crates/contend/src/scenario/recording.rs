@@ -130,19 +130,6 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_that_packs_lets_eligible_tasks_preempt_unless_told_otherwise() {
-        let next_buddy = |policy: &str, more: &str| {
-            let text = format!("machine = \"2c\"\npolicy = \"{policy}\"\n[workload]\nkind = \"hogs\"\n[set]\n{more}");
-            Scenario::parse(&text, "s.toml", Path::new("")).unwrap().plan().unwrap().features.next_buddy
-        };
-        let packs = "machine.vcpu_pack = \"true\"\n";
-        assert!(next_buddy("linux-6.18", packs));
-        assert!(!next_buddy("linux-6.18", ""));
-        assert!(!next_buddy("linux-6.18", &format!("{packs}next_buddy = false\n")));
-        assert!(!next_buddy("linux-3.6", packs), "it has no such hint");
-    }
-
-    #[test]
     fn a_scenario_may_name_the_directory() {
         let dir = dir("named", "schema = 1\nfile = \"trace.dat\"\n");
         std::fs::write(dir.join(MACHINE), contend_machine::Machine::synthetic("2c").unwrap().to_toml()).unwrap();

@@ -101,8 +101,8 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
     }
 
     fn attach_one(&self, p: &P, to: &Held, task: TaskId) {
-        self.activate(p, to, task, Enqueue::Migrate);
-        self.check_preempt(p, to, task);
+        let now = self.activate(p, to, task, Enqueue::Migrate);
+        self.check_preempt(p, to, task, now);
     }
 
     /// Put detached tasks on `dst`.

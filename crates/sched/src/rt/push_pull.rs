@@ -207,8 +207,8 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         self.deactivate(p, from, task);
         p.store(&self.task(task).cpu, u64::from(to.0.0), Release);
         p.trace(SchedEvent::Migrate { task, from: from.0, to: to.0 });
-        self.activate(p, to, task, Enqueue::Migrate);
-        self.check_preempt(p, to, task);
+        let now = self.activate(p, to, task, Enqueue::Migrate);
+        self.check_preempt(p, to, task, now);
         self.publish(p, from);
         self.publish(p, to);
         true

@@ -258,7 +258,8 @@ impl<W: World> Os<W> {
             p.all_exited();
         }
         for spec in initial {
-            self.spawn(kernel, p, spec);
+            let task = self.born(kernel, p, spec);
+            kernel.wake_up_first(p, task);
         }
         for thread in threads {
             W::spawn_thread(self, kernel, p, thread);
@@ -274,13 +275,12 @@ impl<W: World> Os<W> {
         self.alive.get()
     }
 
-    fn spawn<L: Policy>(&self, kernel: &Kernel<W, L>, p: &W, spec: TaskSpec) {
+    fn born<L: Policy>(&self, kernel: &Kernel<W, L>, p: &W, spec: TaskSpec) -> TaskId {
         let TaskSpec { name, program, sched, group, affinity, background } = spec;
         let (group, sched) = (group.unwrap_or_default(), sched.unwrap_or_default());
         let working_set_kib = program.working_set_kib();
         let code = Code::Program(program);
-        let task = self.create(kernel, p, Birth { name, code, sched, group, affinity, background, working_set_kib });
-        kernel.wake_up_new(p, task);
+        self.create(kernel, p, Birth { name, code, sched, group, affinity, background, working_set_kib })
     }
 
     fn create<L: Policy>(&self, kernel: &Kernel<W, L>, p: &W, birth: Birth) -> TaskId {
@@ -412,7 +412,8 @@ impl<W: World> Os<W> {
                 if !spec.background {
                     self.foreground.set(self.foreground.get() + 1);
                 }
-                self.spawn(kernel, p, *spec);
+                let task = self.born(kernel, p, *spec);
+                kernel.wake_up_new(p, task);
                 SyscallEnd::Continue
             }
             Op::SetAffinity(set) => {
@@ -429,7 +430,11 @@ impl<W: World> Os<W> {
                 kernel.set_group(p, task, group);
                 SyscallEnd::Continue
             }
-            Op::Exit => self.exit(kernel, p, task),
+            Op::Exit => {
+                p.charge(Work::Exit, 1);
+                self.exit(kernel, p, task)
+            }
+            Op::Exited => self.exit(kernel, p, task),
         }
     }
 

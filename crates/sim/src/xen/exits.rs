@@ -192,7 +192,7 @@ impl XenHost {
                 p.charge(Work::Ns, self.hosting.costs.hypercall);
                 xen.yield_unit(p, unit);
             }
-            Op::Exit => {
+            Op::Exit | Op::Exited => {
                 xen.stop_unit(p, unit);
                 self.program_ended(p, vcpu.domain);
             }
