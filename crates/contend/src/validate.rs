@@ -1,7 +1,7 @@
 //! Is a replay true? The same counts of a recording and of its replay, side by side.
 
 use std::cell::RefCell;
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;
 
 use contend_platform::{CpuId, Time};
@@ -9,7 +9,7 @@ use contend_sim::guest::Guests;
 use contend_sim::host::{EventSink, Outcome, Setup, Status, Who, simulate};
 use contend_sim::program::Workload;
 use contend_trace::Format;
-use contend_workload::recording::stats::{Counts, Kept, SchedStats};
+use contend_workload::recording::stats::{Counts, FromIdle, Kept, SchedStats};
 use contend_workload::recording::{RecordingError, RecordingSpec};
 use contend_workload::{WorkloadError, WorkloadSpec};
 use serde::Serialize;
@@ -36,8 +36,8 @@ pub struct Validation {
     pub report: String,
     /// Kernel locks that the compared tasks waited for in the recording.
     pub recorded_locks: Vec<RecordedLock>,
-    /// Arrivals of the compared tasks on CPUs on which an interrupt had woken them while these were idle, where the kernel did not record
-    /// them; 0 if it records most. Such arrivals are left out of the replay's latencies and runs, too.
+    /// Arrivals of the compared tasks on idle CPUs that the kernel did not record. As many of each task's are left out of the replay's
+    /// latencies and runs ([`FromIdle`]).
     pub hidden_arrivals: u64,
     /// Over all replayed tasks.
     pub all: Pair,
@@ -91,40 +91,36 @@ fn side(c: &Counts, seconds: f64) -> Side {
 /// Hands a simulation's events to statistics that outlive it.
 struct Listener {
     stats: Rc<RefCell<SchedStats>>,
-    /// Full names of the tasks that are compared.
-    watched: HashSet<String>,
-    /// Leave out arrivals that the recorded kernel does not record ([`SchedStats::hides_arrivals`]).
-    hides: bool,
-    /// Where tasks that were woken on an idle CPU are expected.
-    expected: HashMap<u64, CpuId>,
+    /// The tasks that are compared: their numbers in the recording, by full names.
+    watched: HashMap<String, u32>,
+    /// Which of their arrivals on idle CPUs would be recorded.
+    from_idle: FromIdle,
+    /// Where each was woken last.
+    woken: HashMap<u64, CpuId>,
 }
 
 impl Listener {
     fn watched<'a>(&self, who: Option<Who<'a>>) -> Option<Who<'a>> {
-        who.filter(|w| self.watched.contains(w.name))
+        who.filter(|w| self.watched.contains_key(w.name))
+    }
+
+    /// Would the recorded kernel record that an idle CPU goes on to it?
+    fn is_seen(&mut self, who: Who<'_>, cpu: CpuId) -> bool {
+        let here = self.woken.get(&who.id) == Some(&cpu);
+        self.from_idle.would_be_seen(self.watched[who.name].into(), here)
     }
 }
 
 impl EventSink for Listener {
     fn switch(&mut self, now: Time, cpu: CpuId, prev: Option<Who<'_>>, prev_state: u64, next: Option<Who<'_>>) {
         let from_idle = prev.is_none();
-        let (prev, mut next) = (self.watched(prev), self.watched(next));
-        if let Some(who) = next
-            && self.expected.remove(&who.id) == Some(cpu)
-            && from_idle
-            && self.hides
-        {
-            next = None;
-        }
+        let (prev, next) = (self.watched(prev), self.watched(next));
+        let next = next.filter(|&who| !from_idle || self.is_seen(who, cpu));
         self.stats.borrow_mut().switch(now, cpu, prev, prev_state, next);
     }
     fn waking(&mut self, now: Time, cpu: CpuId, by: Option<Who<'_>>, who: Who<'_>, target: CpuId) {
-        if self.watched.contains(who.name) {
-            match by {
-                // The waker's CPU is idle.
-                None => self.expected.insert(who.id, cpu),
-                Some(_) => self.expected.remove(&who.id),
-            };
+        if self.watched.contains_key(who.name) {
+            self.woken.insert(who.id, cpu);
             self.stats.borrow_mut().waking(now, cpu, by, who, target);
         }
     }
@@ -179,9 +175,9 @@ pub fn validate(plan: &Plan, progress: &mut dyn FnMut(Status) -> bool) -> Result
         limits: limits(plan),
         guests: Guests::default(),
     };
-    let watched = report.per_task.iter().map(|t| format!("{}-{}", t.name, t.pid)).collect();
-    let hides = recorded.hides_arrivals();
-    let sink = Box::new(Listener { stats: Rc::clone(&simulated), watched, hides, expected: HashMap::new() });
+    let watched = report.per_task.iter().map(|t| (format!("{}-{}", t.name, t.pid), t.pid)).collect();
+    let from_idle = recorded.from_idle.clone();
+    let sink = Box::new(Listener { stats: Rc::clone(&simulated), watched, from_idle, woken: HashMap::new() });
     let result = simulate(plan.preset.policy, setup, Some(sink), progress).map_err(RunError::Resources)?;
     let simulated = simulated.borrow();
 
@@ -203,7 +199,7 @@ pub fn validate(plan: &Plan, progress: &mut dyn FnMut(Status) -> bool) -> Result
         outcome_detail: result.outcome.detail(),
         report: if rescaled.factor() == 1.0 { report.to_string() } else { format!("{report}\n  {rescaled}") },
         recorded_locks: recorded_locks(&report),
-        hidden_arrivals: if hides { recorded.after_idle.1 } else { 0 },
+        hidden_arrivals: recorded.from_idle.unseen(),
         all: pair(&recorded.all, &simulated.all),
         tasks,
     })

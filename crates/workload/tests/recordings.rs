@@ -415,7 +415,7 @@ cmd-10 [000] d..2. 1.000020: sched_switch: prev_comm=cmd prev_pid=10 prev_prio=1
     let read = small().read(text.into_bytes(), &|_| Ok(free()), &mut |e| kept.event(e));
     drop(read.expect("a recording"));
     let stats = kept.stats(|pid| (pid == 10).then_some("cmd"));
-    assert_eq!((stats.after_idle, stats.hides_arrivals()), ((0, 3), true));
+    assert_eq!(stats.from_idle.unseen(), 3);
     let all = &stats.all;
     assert_eq!((all.switches, all.wakeup_latency.len(), all.runs.len(), all.run_ns), (4, 0, 1, 20_000));
 }
@@ -483,7 +483,8 @@ helper-12 [000] d..2. 1.{:06}: sched_switch: prev_comm=helper prev_pid=12 prev_p
         assert_eq!(result.outcome, Outcome::Finished);
         result.tasks.iter().find(|t| t.name.starts_with("cmd")).expect("it is there").run.preempted
     };
-    assert_eq!((preempted("D"), preempted("S")), (0, 8));
+    assert_eq!(preempted("D"), 0);
+    assert!(preempted("S") > 0);
 }
 
 /// The first task was in a session; its child begins one of its own.

@@ -120,8 +120,8 @@ def show(said: Mapping[str, Any], out: Any) -> None:
     )
     if said["hidden_arrivals"]:
         out.print(
-            f"The kernel did not record when {said['hidden_arrivals']:,} tasks came to idle CPUs on which interrupts "
-            "had woken them: such arrivals are left out of the replay's latencies and runs, too."
+            f"The kernel did not record when {said['hidden_arrivals']:,} times one of these tasks came to an idle CPU: "
+            "as many of its arrivals are left out of the replay's latencies and runs, too."
         )
     columns = [("measure", "left"), ("recorded", "right"), ("replayed", "right"), ("error", "right")]
     rows = [

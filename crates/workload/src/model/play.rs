@@ -3,7 +3,7 @@
 //! A wake-up is a post to the sleeper's semaphore: it is remembered, so a sleeper that comes late does not sleep. Where a post must not
 //! come before the wait that it ended (`pairs`), the waker goes on and owes it; it posts when the sleeper has come so far, and hears
 //! of that if it sleeps meanwhile: the reply that it would have slept for. One of a stream is made when the reader sleeps again, or before the
-//! writer sleeps or ends. Mutexes are locked and unlocked (`mutexes`). With
+//! writer sleeps or ends. Who owes one waits before the next to the same task until that stops. Mutexes are locked and unlocked (`mutexes`). With
 //! [`PlayOptions::jobs`], a dispatcher's waits for the ends of its jobs are not played; it takes a slot before it starts a job, a
 //! job gives its slot back when it ends, and the dispatcher waits for those jobs that the recording shows it needed. If there are
 //! fewer slots than were recorded, a job waits for nobody outside of it: these waits are sleeps, and nobody posts for them.
@@ -64,8 +64,11 @@ struct Progress {
     waiting: AtomicBool,
     /// For a stream, of which nothing has come.
     open: AtomicBool,
-    /// How often that was posted only to say that a post that it owes is due.
+    /// How often that was posted only to say that a post that it owes is due, or that its reader has come so far.
     notices: AtomicUsize,
+    /// Writers that wait until it stops.
+    held_up: Mutex<Vec<u32>>,
+    over: AtomicBool,
 }
 
 /// Add the model's tasks to `w`.
@@ -158,6 +161,8 @@ impl Copy {
             sent: Vec::new(),
             asked: Vec::new(),
             request: None,
+            held_up: None,
+            locks: 0,
             notices: 0,
             spare: 0,
             waits: None,
@@ -213,6 +218,10 @@ struct Player {
     asked: Vec<usize>,
     /// The step of the request that it cannot send before a server has replied.
     request: Option<usize>,
+    /// The step of the post before which its reader is to stop.
+    held_up: Option<usize>,
+    /// Mutexes that it holds.
+    locks: u32,
     /// Notices that it has seen.
     notices: usize,
     /// Posts that were meant for a recorded wait and came while it waited for a notice.
@@ -298,6 +307,7 @@ impl Player {
             if recorded {
                 let op = self.wait(true);
                 self.due.push(op);
+                self.stops(false);
             }
         } else if !recorded {
             self.spare += 1;
@@ -359,10 +369,55 @@ impl Player {
         self.copy.progress(&self.tape, sleeper).is_none_or(|p| p.open.load(Ordering::Relaxed))
     }
 
-    /// It has to no longer.
+    /// Is `sleeper` to stop before it is sent more? It owes it a post already, and nobody waits for a mutex of this one meanwhile. Whoever waits
+    /// for a task is let go before that waits for anything, so none of these waits can be part of a deadlock.
+    fn is_behind(&self, sleeper: u32) -> bool {
+        let Some(progress) = self.copy.progress(&self.tape, sleeper) else { return false };
+        let stops = progress.waiting.load(Ordering::Relaxed) || progress.over.load(Ordering::Relaxed);
+        let behind = self.locks == 0
+            && !stops
+            && self.streams.iter().chain(self.owes.iter().map(|(o, _)| o)).any(|o| o.sleeper == sleeper);
+        if behind {
+            progress.held_up.lock().expect("nobody panics with it").push(self.number);
+        }
+        behind
+    }
+
+    /// It does not wait for that any more. Has it been let go, and has nothing for a sleeper that waits, the others are, too.
+    fn goes_on(&mut self, sleeper: u32) {
+        let tape = Arc::clone(&self.tape);
+        let Some(progress) = self.copy.progress(&tape, sleeper) else { return };
+        progress.held_up.lock().expect("nobody panics with it").retain(|&task| task != self.number);
+        if progress.waiting.load(Ordering::Relaxed) {
+            self.let_go(progress, usize::MAX);
+        }
+    }
+
+    /// Writers that wait until that task stops go on, so many of them.
+    fn let_go(&mut self, of: &Progress, writers: usize) {
+        let tape = Arc::clone(&self.tape);
+        let mut held_up = of.held_up.lock().expect("nobody panics with it");
+        let writers = held_up.len().min(writers);
+        for task in held_up.drain(..writers) {
+            let writer = self.copy.progress(&tape, task).expect("there is one for each task");
+            writer.notices.fetch_add(1, Ordering::Relaxed);
+            self.due.push(Op::SemPost(self.copy.wake(task), 1));
+        }
+    }
+
+    /// It is about to wait, or to end: writers that wait for that go on. Of those of a stream for which it waits (`open`) the first: that wakes it.
+    fn stops(&mut self, open: bool) {
+        let tape = Arc::clone(&self.tape);
+        if let Some(progress) = self.copy.progress(&tape, self.number) {
+            self.let_go(progress, if open { 1 } else { usize::MAX });
+        }
+    }
+
+    /// It has to no longer: it is woken.
     fn closes(&self, sleeper: u32) {
         if let Some(progress) = self.copy.progress(&self.tape, sleeper) {
             progress.open.store(false, Ordering::Relaxed);
+            progress.waiting.store(false, Ordering::Relaxed);
         }
     }
 
@@ -391,17 +446,28 @@ impl Player {
                     self.closes(sleeper);
                     return Some(Op::SemPost(self.copy.wake(sleeper), 1));
                 }
+                if self.is_behind(sleeper) {
+                    self.held_up = Some(at);
+                    return None;
+                }
                 let owed = self.owe(at, sleeper);
                 self.streams.push(owed);
                 None
             }
             Some(&Held { sleeper, wait, .. }) if !self.has_begun(sleeper, wait) => {
+                if self.is_behind(sleeper) {
+                    self.held_up = Some(at);
+                    return None;
+                }
                 self.listen(sleeper, wait);
                 let owed = self.owe(at, sleeper);
                 self.owes.push((owed, wait));
                 None
             }
-            _ => Some(Op::SemPost(self.copy.wake(sleeper), 1)),
+            _ => {
+                self.closes(sleeper);
+                Some(Op::SemPost(self.copy.wake(sleeper), 1))
+            }
         }
     }
 
@@ -518,9 +584,13 @@ impl Player {
         match *self.tape.mutexes.acts.get(&at)? {
             Act::Lock(mutex, on) => {
                 self.at = on;
-                Some(Op::Lock(object(mutex)))
+                self.locks += 1;
+                self.due.push(Op::Lock(object(mutex)));
+                self.stops(false);
+                None
             }
             Act::Unlock(mutex, post) => {
+                self.locks = self.locks.saturating_sub(1);
                 let op = object(mutex);
                 if let Some(post) = post {
                     // What it ran in the call before it woke somebody.
@@ -568,6 +638,7 @@ impl Player {
                     None => {
                         let wait = self.wait(true);
                         self.due.push(wait);
+                        self.stops(self.tape.pairs.streams.contains(&at));
                         self.make_good(None);
                         self.begins(at);
                         return None;
@@ -624,7 +695,22 @@ impl Program for Player {
             {
                 return self.recorded(at, op);
             }
+            if let Some(at) = self.held_up.take()
+                && let What::Post(sleeper, _) = self.tape.model.steps[at].what()
+            {
+                self.goes_on(sleeper);
+                if let Some(op) = self.post(at, sleeper) {
+                    let op = self.recorded(at, op);
+                    self.due.insert(0, op);
+                }
+            }
             if !self.due.is_empty() {
+                continue;
+            }
+            if self.held_up.is_some() {
+                let wait = self.wait(false);
+                self.due.push(wait);
+                self.stops(false);
                 continue;
             }
             self.rest = self.remaining(self.rest);
@@ -635,7 +721,10 @@ impl Program for Player {
                 return op;
             }
             if self.request.is_some() || (self.at == self.to && !self.owes.is_empty()) {
-                return self.wait(false);
+                let wait = self.wait(false);
+                self.due.push(wait);
+                self.stops(false);
+                continue;
             }
             if self.at < self.to {
                 if let Some(op) = self.step() {
@@ -644,8 +733,12 @@ impl Program for Player {
             } else if self.at == self.to {
                 self.at += 1;
                 self.end();
+                if let Some(progress) = self.progress() {
+                    progress.over.store(true, Ordering::Relaxed);
+                }
+                self.stops(false);
             } else {
-                return Op::Exit;
+                return Op::Exited;
             }
         }
     }

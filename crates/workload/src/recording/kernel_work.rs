@@ -28,7 +28,7 @@ pub struct KernelWork {
     pub yielded: u64,
     /// Starting a task.
     pub spawn: u64,
-    /// Exiting.
+    /// Leaving the CPU for good; what an exit unmaps is in the recorded run.
     pub exit: u64,
     /// From `sched_waking` to `sched_switch` where a woken task preempts its waker at once: what is left of the wake-up, and
     /// the way to the switch.
@@ -55,7 +55,7 @@ impl KernelWork {
             preempted: switch,
             yielded: call + switch,
             spawn: call + of(Work::Fork) + of(Work::SelectCpu) + of(Work::Enqueue),
-            exit: of(Work::Exit) + of(Work::Dequeue) + switch,
+            exit: of(Work::Dequeue) + switch,
             preempts: of(Work::SelectCpu) + of(Work::Enqueue) + of(Work::Pick),
             after_interrupt: interrupts.irq_leave.value + interrupts.tick_restart.value + switch,
             after_idle: interrupts.idle_exit.value + interrupts.tick_restart.value + switch,

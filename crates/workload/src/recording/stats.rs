@@ -3,9 +3,9 @@
 //! A [`SchedStats`] takes switches and wake-ups of the tasks that are watched, from a recording ([`Kept::stats`]) or from a
 //! simulation (it is an [`EventSink`]). Wake-up latency is the time from `sched_waking` of a sleeping task to the switch to it.
 //!
-//! Some kernels do not record every switch: where an interrupt wakes a task on an idle CPU, and the task comes to that CPU, the next that is
-//! heard of it is that it leaves. How long it waited, and when its run began, is not in such a recording
-//! ([`SchedStats::hides_arrivals`]), so whoever compares it leaves such arrivals out of the other side, too.
+//! Some kernels do not record every switch: on some CPUs none from the idle task to another, so that the next that is heard of who came is that
+//! it leaves. How long it waited, and when its run began, is not in such a recording. Which CPU a task is on is chance; so whoever compares
+//! a replay lets [as many](FromIdle) of each task's arrivals there count as were recorded, wherever they are.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use contend_sim::host::{EventSink, Who};
 use contend_sim::os::histogram;
 use contend_trace::event::{Event, Kind, TaskState};
 use hdrhistogram::Histogram;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Counts of some tasks.
 #[derive(Clone, Debug)]
@@ -58,8 +58,8 @@ pub struct SchedStats {
     pub all: Counts,
     /// By name; the names of a replay end in a number that is cut off.
     pub by_name: BTreeMap<String, Counts>,
-    /// Arrivals of watched tasks on CPUs on which an interrupt had woken them while these were idle: recorded, and not recorded.
-    pub after_idle: (u64, u64),
+    /// Arrivals of the watched tasks on CPUs that idled.
+    pub from_idle: FromIdle,
     /// Time of the first and the last switch of a watched task.
     pub span: Option<(u64, u64)>,
     places: FxHashMap<u64, Place>,
@@ -75,12 +75,6 @@ impl SchedStats {
     /// From the first to the last switch, in s.
     pub fn seconds(&self) -> f64 {
         self.span.map_or(0.0, |(from, to)| (to - from) as f64 / 1e9)
-    }
-
-    /// Does the recorded kernel leave out how an idle CPU goes on to a task that an interrupt woke there?
-    pub fn hides_arrivals(&self) -> bool {
-        let (seen, unseen) = self.after_idle;
-        unseen > seen
     }
 
     fn of(&mut self, name: &str, mut f: impl FnMut(&mut Counts)) {
@@ -130,22 +124,51 @@ impl SchedStats {
     }
 }
 
+/// How many arrivals on idle CPUs are in a recording, and how many are not: each task's, of those that were woken there
+/// (by an interrupt) and of those that were woken elsewhere.
+#[derive(Clone, Debug, Default)]
+pub struct FromIdle(FxHashMap<(u64, bool), Arrivals>);
+
+/// Of one task and kind.
+#[derive(Clone, Copy, Debug, Default)]
+struct Arrivals {
+    seen: u64,
+    unseen: u64,
+    /// Of a replay: arrivals until now, and those that counted.
+    replayed: (u64, u64),
+}
+
+impl FromIdle {
+    /// Not recorded.
+    pub fn unseen(&self) -> u64 {
+        self.0.values().map(|a| a.unseen).sum()
+    }
+
+    fn add(&mut self, task: u64, here: bool, seen: bool) {
+        let a = self.0.entry((task, here)).or_default();
+        *(if seen { &mut a.seen } else { &mut a.unseen }) += 1;
+    }
+
+    /// A task comes to an idle CPU in a replay: would it have been recorded? Of each task and kind the recorded share is, evenly; of one that
+    /// never came so, the share of all that did.
+    pub fn would_be_seen(&mut self, task: u64, here: bool) -> bool {
+        let (seen, unseen) = match self.0.get(&(task, here)) {
+            Some(a) if a.seen + a.unseen > 0 => (a.seen, a.unseen),
+            _ => self.0.values().fold((0, 0), |(seen, unseen), a| (seen + a.seen, unseen + a.unseen)),
+        };
+        let a = self.0.entry((task, here)).or_default();
+        a.replayed.0 += 1;
+        let counts = unseen == 0 || a.replayed.0 * seen / (seen + unseen) > a.replayed.1;
+        a.replayed.1 += u64::from(counts);
+        counts
+    }
+}
+
 /// A switch or a wake-up of a recording.
 #[derive(Clone, Copy, Debug)]
 enum Seen {
-    Switch {
-        ts: u64,
-        cpu: u32,
-        prev: u32,
-        runnable: bool,
-        next: u32,
-    },
-    /// `idle`: the CPU of the wake-up, which was idle.
-    Waking {
-        ts: u64,
-        task: u32,
-        idle: Option<u32>,
-    },
+    Switch { ts: u64, cpu: u32, prev: u32, runnable: bool, next: u32 },
+    Waking { ts: u64, cpu: u32, task: u32 },
 }
 
 /// Keeps what statistics need of a recording until it is known whose count: 24 bytes a switch or wake-up.
@@ -163,9 +186,7 @@ impl Kept {
                 runnable: prev_state.is_runnable(),
                 next: next.pid,
             },
-            Kind::Waking { task, .. } => {
-                Seen::Waking { ts: e.ts, task: task.pid, idle: Some(e.cpu).filter(|_| e.pid == 0) }
-            }
+            Kind::Waking { task, .. } => Seen::Waking { ts: e.ts, cpu: e.cpu, task: task.pid },
             _ => return,
         });
     }
@@ -173,26 +194,32 @@ impl Kept {
     /// The statistics of the tasks that `watched` names.
     pub fn stats<'a>(&self, watched: impl Fn(u32) -> Option<&'a str>) -> SchedStats {
         let mut stats = SchedStats::default();
-        // Where the tasks that an interrupt woke on an idle CPU are expected.
-        let mut expected: FxHashMap<u32, u32> = FxHashMap::default();
+        // CPUs that went idle, as far as is known, and where each task was woken last.
+        let (mut idle, mut woken) = (FxHashSet::default(), FxHashMap::default());
         for &seen in &self.0 {
             match seen {
                 Seen::Switch { ts, cpu, prev, runnable, next } => {
+                    let was_idle = idle.remove(&cpu);
+                    let here = |task| woken.get(&task) == Some(&cpu);
                     if let Some(name) = watched(prev) {
+                        if was_idle {
+                            stats.from_idle.add(prev.into(), here(prev), false);
+                        }
                         stats.leaves(ts, prev.into(), name, runnable);
-                        stats.after_idle.1 += u64::from(expected.remove(&prev) == Some(cpu));
                     }
                     if let Some(name) = watched(next) {
+                        if prev == 0 {
+                            stats.from_idle.add(next.into(), here(next), true);
+                        }
                         stats.comes(ts, next.into(), name, cpu);
-                        stats.after_idle.0 += u64::from(expected.remove(&next) == Some(cpu) && prev == 0);
+                    }
+                    if next == 0 {
+                        idle.insert(cpu);
                     }
                 }
-                Seen::Waking { ts, task, idle } if watched(task).is_some() => {
+                Seen::Waking { ts, cpu, task } if watched(task).is_some() => {
+                    woken.insert(task, cpu);
                     stats.wakes(ts, task.into());
-                    match idle {
-                        Some(cpu) => expected.insert(task, cpu),
-                        None => expected.remove(&task),
-                    };
                 }
                 Seen::Waking { .. } => {}
             }

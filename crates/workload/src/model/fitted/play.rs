@@ -474,7 +474,7 @@ impl Program for Actor {
         let mut open = self.stage.copies[self.copy].open();
         open.alive -= 1;
         open.slots[self.role].extend(self.slots.take());
-        Op::Exit
+        Op::Exited
     }
 }
 
