@@ -313,6 +313,27 @@ fn a_stream_keeps_its_sleeps() {
     assert!(sleeps(9) <= 5, "{}", sleeps(9));
 }
 
+/// A reader that has had more than its share does not preempt its writer. That goes one message ahead and waits; readers of several, too.
+#[test]
+fn writers_do_not_run_away() {
+    for readers in [1, 3] {
+        let mut tasks = ["a", "b", "c", "d"].map(|name| (name, Vec::new()));
+        for _ in 0..60 {
+            for reader in 1..=readers {
+                tasks[0].1.extend([What::Post(reader, false), What::Kernel(1_000, false), What::Run(4_000)]);
+                tasks[reader as usize].1.extend([What::Sleep(1_000, Why::Task), What::By(0), What::Run(12_000)]);
+            }
+        }
+        for machine in ["1c", "2c"] {
+            let s = simulated(machine, played(tasks.clone()));
+            assert_eq!(s.outcome, Outcome::Finished);
+            let woken: u64 = s.tasks.iter().filter(|t| !t.name.starts_with("a-")).map(|t| t.wake.nr_wakeups).sum();
+            let most = u64::from(60 * readers);
+            assert!((most * 9 / 10..=most).contains(&woken), "{machine}: {woken} of {most}");
+        }
+    }
+}
+
 #[test]
 fn contended_locks_of_the_recorded_kernel() {
     let waits = [

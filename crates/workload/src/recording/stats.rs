@@ -258,3 +258,25 @@ impl EventSink for SchedStats {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_many_arrivals_count_as_were_recorded() {
+        let mut from_idle = FromIdle::default();
+        for i in 0..8 {
+            from_idle.add(1, false, i < 2);
+            from_idle.add(1, true, true);
+            from_idle.add(2, false, false);
+        }
+        assert_eq!(from_idle.unseen(), 14);
+        let mut seen = |task, here| (0..100).filter(|_| from_idle.would_be_seen(task, here)).count();
+        assert_eq!((seen(1, false), seen(1, true), seen(2, false)), (25, 100, 0));
+        // Of a task that never came so: 10 of 24.
+        assert_eq!(seen(3, false), 41);
+        let mut all = FromIdle::default();
+        assert!((0..9).all(|task| all.would_be_seen(task, task % 2 == 0)), "nothing is missing");
+    }
+}
