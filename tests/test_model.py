@@ -136,6 +136,21 @@ def test_validation_compares_both_sides() -> None:
         assert 1 / 3 < c["simulated"] / c["recorded"] < 3, (key, c)
 
 
+def test_held_out_recordings_are_replayed_as_truly_as_promised() -> None:
+    """The goals of docs/recordings.md. Made after what replays them: to be looked at when that changes, not fitted."""
+    recordings = sorted((ROOT / "recordings" / "held-out").glob("*.rec"))
+    assert len(recordings) == 30
+    said = [package.validate(recording) for recording in recordings]
+    assert {one["outcome"] for one in said} == {"finished"}
+    middle = validating.medians(said)
+    assert middle["switches_per_s"]["error_pct"] <= 15
+    assert middle["wakeup_p50_us"]["error_pct"] <= 25
+    assert middle["wakeup_p99_us"]["factor"] <= 2
+    for one in said:
+        recorded, replayed = (one["all"][side]["seconds"] for side in ("recorded", "simulated"))
+        assert 0.6 * recorded < replayed < 1.6 * recorded, one["recording"]
+
+
 def test_validation_says_who_waits_for_whom(monkeypatch: pytest.MonkeyPatch) -> None:
     said = {**package.validate(HACKBENCH, machine="2c"), "outcome": "deadlock", "outcome_detail": "a waits for b"}
     monkeypatch.setattr(validating, "validate", lambda *_, **__: said)
