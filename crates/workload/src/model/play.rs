@@ -290,13 +290,14 @@ impl Player {
         self.copy.progress(&self.tape, self.number)
     }
 
-    /// Wait on the own semaphore.
-    fn wait(&mut self, recorded: bool) -> Op {
+    /// Wait on the own semaphore, for a post of the recording or only for notices; `open`: for one of a stream. Before, writers are let go.
+    fn wait(&mut self, recorded: bool, open: bool) {
         self.waits = Some(recorded);
         if let Some(progress) = self.progress() {
             progress.waiting.store(true, Ordering::Relaxed);
         }
-        Op::SemWait(self.copy.wake(self.number))
+        self.due.push(Op::SemWait(self.copy.wake(self.number)));
+        self.stops(open);
     }
 
     /// The semaphore was posted. A notice is not what a recorded wait is for: it goes on.
@@ -307,9 +308,7 @@ impl Player {
         if progress.notices.load(Ordering::Relaxed) > self.notices {
             self.notices += 1;
             if recorded {
-                let op = self.wait(true);
-                self.due.push(op);
-                self.stops(false);
+                self.wait(true, false);
             }
         } else if !recorded {
             self.spare += 1;
@@ -422,9 +421,7 @@ impl Player {
                 let plan = self.tape.plan.as_ref();
                 match plan.and_then(|p| p.end_wait(at)) {
                     None => {
-                        let wait = self.wait(true);
-                        self.due.push(wait);
-                        self.stops(self.tape.pairs.streams.contains(&at));
+                        self.wait(true, self.tape.pairs.streams.contains(&at));
                         self.make_good(None);
                         self.begins(at);
                         return None;
@@ -494,9 +491,7 @@ impl Program for Player {
                 continue;
             }
             if self.held_up.is_some() {
-                let wait = self.wait(false);
-                self.due.push(wait);
-                self.stops(false);
+                self.wait(false, false);
                 continue;
             }
             self.rest = self.remaining(self.rest);
@@ -507,9 +502,7 @@ impl Program for Player {
                 return op;
             }
             if self.request.is_some() || (self.at == self.to && !self.owes.is_empty()) {
-                let wait = self.wait(false);
-                self.due.push(wait);
-                self.stops(false);
+                self.wait(false, false);
                 continue;
             }
             if self.at < self.to {

@@ -127,9 +127,12 @@ impl SchedStats {
 /// How many arrivals on idle CPUs are in a recording, and how many are not: each task's, of those that were woken there
 /// (by an interrupt) and of those that were woken elsewhere.
 #[derive(Clone, Debug, Default)]
-pub struct FromIdle(FxHashMap<(u64, bool), Arrivals>);
+pub struct FromIdle {
+    of: FxHashMap<(u64, bool), Arrivals>,
+    all: Arrivals,
+}
 
-/// Of one task and kind.
+/// Of one task and kind, or of all.
 #[derive(Clone, Copy, Debug, Default)]
 struct Arrivals {
     seen: u64,
@@ -141,22 +144,21 @@ struct Arrivals {
 impl FromIdle {
     /// Not recorded.
     pub fn unseen(&self) -> u64 {
-        self.0.values().map(|a| a.unseen).sum()
+        self.all.unseen
     }
 
     fn add(&mut self, task: u64, here: bool, seen: bool) {
-        let a = self.0.entry((task, here)).or_default();
-        *(if seen { &mut a.seen } else { &mut a.unseen }) += 1;
+        for a in [self.of.entry((task, here)).or_default(), &mut self.all] {
+            *(if seen { &mut a.seen } else { &mut a.unseen }) += 1;
+        }
     }
 
     /// A task comes to an idle CPU in a replay: would it have been recorded? Of each task and kind the recorded share is, evenly; of one that
     /// never came so, the share of all that did.
     pub fn would_be_seen(&mut self, task: u64, here: bool) -> bool {
-        let (seen, unseen) = match self.0.get(&(task, here)) {
-            Some(a) if a.seen + a.unseen > 0 => (a.seen, a.unseen),
-            _ => self.0.values().fold((0, 0), |(seen, unseen), a| (seen + a.seen, unseen + a.unseen)),
-        };
-        let a = self.0.entry((task, here)).or_default();
+        let a = self.of.entry((task, here)).or_default();
+        let recorded = if a.seen + a.unseen > 0 { *a } else { self.all };
+        let (seen, unseen) = (recorded.seen, recorded.unseen);
         a.replayed.0 += 1;
         let counts = unseen == 0 || a.replayed.0 * seen / (seen + unseen) > a.replayed.1;
         a.replayed.1 += u64::from(counts);

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use contend_sim::program::Op;
 
-use super::{Owed, Player, Progress};
+use super::{Owed, Player};
 use crate::model::pairs::Held;
 use crate::model::step::What;
 
@@ -65,9 +65,9 @@ impl Player {
         self.copy.progress(&self.tape, sleeper).is_none_or(|p| p.open.load(Ordering::Relaxed))
     }
 
-    /// Is `sleeper` to stop before it is sent more? It owes it a post already, and nobody waits for a mutex of this one meanwhile. Whoever waits
-    /// for a task is let go before that waits for anything, so none of these waits can be part of a deadlock.
-    fn is_behind(&self, sleeper: u32) -> bool {
+    /// Has this one to wait, before the post at step `at`, until `sleeper` stops? It owes it a post already, and nobody waits for a mutex of this
+    /// one meanwhile. Whoever waits for a task is let go before that waits for anything, so none of these waits can be part of a deadlock.
+    fn is_held_up(&mut self, at: usize, sleeper: u32) -> bool {
         let Some(progress) = self.copy.progress(&self.tape, sleeper) else { return false };
         let stops = progress.waiting.load(Ordering::Relaxed) || progress.over.load(Ordering::Relaxed);
         let behind = self.locks == 0
@@ -75,27 +75,27 @@ impl Player {
             && self.streams.iter().chain(self.owes.iter().map(|(o, _)| o)).any(|o| o.sleeper == sleeper);
         if behind {
             progress.held_up.lock().expect("nobody panics with it").push(self.number);
+            self.held_up = Some(at);
         }
         behind
     }
 
     /// It does not wait for that any more. Has it been let go, and has nothing for a sleeper that waits, the others are, too.
     pub(super) fn goes_on(&mut self, sleeper: u32) {
-        let tape = Arc::clone(&self.tape);
-        let Some(progress) = self.copy.progress(&tape, sleeper) else { return };
+        let Some(progress) = self.copy.progress(&self.tape, sleeper) else { return };
         progress.held_up.lock().expect("nobody panics with it").retain(|&task| task != self.number);
         if progress.waiting.load(Ordering::Relaxed) {
-            self.let_go(progress, usize::MAX);
+            self.let_go(sleeper, usize::MAX);
         }
     }
 
     /// Writers that wait until that task stops go on, so many of them.
-    fn let_go(&mut self, of: &Progress, writers: usize) {
-        let tape = Arc::clone(&self.tape);
-        let mut held_up = of.held_up.lock().expect("nobody panics with it");
+    fn let_go(&mut self, sleeper: u32, writers: usize) {
+        let Some(progress) = self.copy.progress(&self.tape, sleeper) else { return };
+        let mut held_up = progress.held_up.lock().expect("nobody panics with it");
         let writers = held_up.len().min(writers);
         for task in held_up.drain(..writers) {
-            let writer = self.copy.progress(&tape, task).expect("there is one for each task");
+            let writer = self.copy.progress(&self.tape, task).expect("there is one for each task");
             writer.notices.fetch_add(1, Ordering::Relaxed);
             self.due.push(Op::SemPost(self.copy.wake(task), 1));
         }
@@ -103,10 +103,7 @@ impl Player {
 
     /// It is about to wait, or to end: writers that wait for that go on. Of those of a stream for which it waits (`open`) the first: that wakes it.
     pub(super) fn stops(&mut self, open: bool) {
-        let tape = Arc::clone(&self.tape);
-        if let Some(progress) = self.copy.progress(&tape, self.number) {
-            self.let_go(progress, if open { 1 } else { usize::MAX });
-        }
+        self.let_go(self.number, if open { 1 } else { usize::MAX });
     }
 
     /// It has to no longer: it is woken.
@@ -142,8 +139,7 @@ impl Player {
                     self.closes(sleeper);
                     return Some(Op::SemPost(self.copy.wake(sleeper), 1));
                 }
-                if self.is_behind(sleeper) {
-                    self.held_up = Some(at);
+                if self.is_held_up(at, sleeper) {
                     return None;
                 }
                 let owed = self.owe(at, sleeper);
@@ -151,8 +147,7 @@ impl Player {
                 None
             }
             Some(&Held { sleeper, wait, .. }) if !self.has_begun(sleeper, wait) => {
-                if self.is_behind(sleeper) {
-                    self.held_up = Some(at);
+                if self.is_held_up(at, sleeper) {
                     return None;
                 }
                 self.listen(sleeper, wait);
