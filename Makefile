@@ -47,7 +47,7 @@ build: $(VENV)/ready ## Build the release wheel into .venv; the tool is .venv/bi
 	$(BIN)/maturin develop --release --locked --quiet >/dev/null
 	@$(CONTEND) --version
 
-lint: $(VENV)/dev-ready ## Formatters, clippy, the lock crate without std and as a package, ruff
+lint: $(VENV)/dev-ready ## Formatters, clippy, the lock crate without std and as a package, ruff, mypy
 	@if $(CARGO) fmt --version >/dev/null 2>&1; then $(CARGO) fmt --all --check; \
 	else echo "SKIPPED: cargo fmt is not installed (rustup component add rustfmt)" >&2; fi
 	@if $(CARGO) clippy --version >/dev/null 2>&1; then \
@@ -58,13 +58,13 @@ lint: $(VENV)/dev-ready ## Formatters, clippy, the lock crate without std and as
 	$(CARGO) package --quiet --locked --offline --no-verify --allow-dirty -p contend-platform -p contend-locks
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+	$(BIN)/mypy
 
 rust-test: ## All Rust tests
 	PROPTEST_RNG_SEED=$(SEED) $(CARGO) test --workspace --locked
 	PROPTEST_RNG_SEED=$(SEED) $(CARGO) test --locked -p contend-platform -p contend-locks --all-features
 
-python-test: build $(VENV)/dev-ready ## Python: types, stubs, tests
-	$(BIN)/mypy
+python-test: build $(VENV)/dev-ready ## Python: stubs, tests
 	$(BIN)/python -m mypy.stubtest contend._core
 	$(PYTEST)
 
