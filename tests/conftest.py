@@ -37,6 +37,20 @@ duration_ms = 10_000_000
 """
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Deal the longest tests out to the workers, each of which begins with an equal part of the list."""
+
+    def seconds(item: pytest.Item) -> int:
+        mark = item.get_closest_marker("long")
+        return mark.args[0] if mark else 0
+
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    long = sorted((item for item in items if seconds(item)), key=seconds, reverse=True)
+    rest = [item for item in items if not seconds(item)]
+    part = -(-len(rest) // workers)
+    items[:] = [item for w in range(workers) for item in (*long[w::workers], *rest[w * part : (w + 1) * part])]
+
+
 @pytest.fixture
 def contend(tmp_path: Path) -> Contend:
     """Run the command in an empty directory."""

@@ -255,6 +255,21 @@ def test_ctrl_c_leaves_nothing_half_written(tmp_path: Path) -> None:
     assert tree(tmp_path) == before
 
 
+def test_ctrl_c_says_how_to_end_a_run_that_goes_on_for_ever(tmp_path: Path) -> None:
+    (tmp_path / "e.toml").write_text(ENDLESS)
+    command = [sys.executable, "-m", "contend", "run", "e.toml", "--progress"]
+    for more, last in (
+        ((), "the run goes on until its tasks end: `--horizon 10` ends it after 10 virtual seconds\n"),
+        (("--horizon", "1e6"), "interrupted: nothing was written\n"),
+    ):
+        process = subprocess.Popen([*command, *more], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+        assert process.stderr is not None
+        assert process.stderr.read(40)  # It shows where it stands.
+        process.send_signal(signal.SIGINT)
+        assert process.communicate(timeout=30)[1].endswith(last)
+        assert process.returncode == 130
+
+
 def test_a_result_is_replaced_whole_and_nothing_else_is(contend: Contend, small: Path, tmp_path: Path) -> None:
     assert contend("run", small, "--out", "r", "-q").returncode == 0
     first = tree(tmp_path / "r")

@@ -50,6 +50,7 @@ def missing(shown: str, printed: str) -> str | None:
     return None
 
 
+@pytest.mark.long(30)
 @pytest.mark.parametrize("guide", GUIDES)
 def test_guides_show_what_comes_out(guide: str, tmp_path: Path) -> None:
     for folder in ("scenarios", "recordings", "machines"):

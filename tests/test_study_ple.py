@@ -88,6 +88,7 @@ def success_pct(name: str) -> float:
 # ---- one guest of 80 on 80 CPUs -------------------------------------------------------------------------------------
 
 
+@pytest.mark.long(60)
 def test_the_check_before_the_locks_shortens_the_boot_by_4_to_9() -> None:
     """Published: from 645 s to 100 s."""
     assert 4 <= boot_time("boot on") / boot_time("boot fix") <= 9

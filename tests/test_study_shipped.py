@@ -130,6 +130,7 @@ def test_rows_of_two_files_are_all_there(contend: Contend) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long(50)
 def test_quick_slices_of_every_study(contend: Contend, tmp_path: Path) -> None:
     done = contend("reproduce", "--quick", "--json")
     assert done.returncode == 0, done.stderr
@@ -146,6 +147,7 @@ def test_quick_slices_of_every_study(contend: Contend, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long(200)
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", NAMES)
 def test_every_fitted_value_follows_from_the_rows_it_names(contend: Contend, name: str) -> None:

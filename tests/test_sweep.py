@@ -471,6 +471,7 @@ def test_workers_of_another_build_are_refused(
 
 
 @pytest.mark.slow
+@pytest.mark.long(50)
 def test_a_thousand_scenarios_leave_little_beside_simulation(tmp_path: Path) -> None:
     import resource
 

@@ -240,7 +240,8 @@ def run(
         )
 
     try:
-        with working(RunProgress(forced=progress), quiet=quiet) as line, _named(scale):
+        shown = RunProgress(forced=progress, to_end_it="`--horizon 10` ends it after 10 virtual seconds")
+        with working(shown, quiet=quiet) as line, _named(scale):
             # A later --set of the same key wins, as on other command lines.
             result = simulate(
                 scenario,

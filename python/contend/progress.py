@@ -34,6 +34,10 @@ class Line:
         sys.stderr.flush()
         self.width = len(line)
 
+    def if_interrupted(self) -> str:
+        """What to say of work that was interrupted here."""
+        return "nothing was written"
+
     def clear(self) -> None:
         """Remove the line."""
         if self.width:
@@ -43,10 +47,16 @@ class Line:
 
 
 class RunProgress(Line):
-    """Progress of one run; `contend.run` calls it."""
+    """Progress of one run; `contend.run` calls it. `to_end_it`: what to advise if it ends with its tasks alone."""
+
+    def __init__(self, *, forced: bool = False, to_end_it: str = "") -> None:
+        super().__init__(forced=forced)
+        self.to_end_it = to_end_it
+        self.endless = False
 
     def __call__(self, now_ns: int, horizon_ns: int | None, alive: int, dispatches: int) -> None:
         """Show it, from the second second on and four times a second."""
+        self.endless = horizon_ns is None
         taken = self.due()
         if taken is None:
             return
@@ -62,6 +72,11 @@ class RunProgress(Line):
         if horizon_ns and rate > 0:
             parts.append(f"{max(0.0, (horizon_ns / 1e9 - virtual) / rate):.0f} s left")
         self.write("  ".join(parts))
+
+    def if_interrupted(self) -> str:
+        """As for other work, and how to end a run that may not end by itself."""
+        advice = f"; the run goes on until its tasks end: {self.to_end_it}"
+        return super().if_interrupted() + (advice if self.endless and self.to_end_it else "")
 
 
 class RunsProgress(Line):

@@ -15,7 +15,7 @@
 //! # The post's open question
 //!
 //! *"verify that smp_wmb() is implied by cmpxchg() on x86, so that the explicit smp_wmb() can be removed"*. In terms of
-//! this memory model, checked by loom (`contend-check`, `tests/wake_list.rs`):
+//! this memory model, checked by loom (`contend-check`, `tests/check/wake_list.rs`):
 //!
 //! | exchange of the head | barrier | flags of the wake-up | link |
 //! |---|---|---|---|

@@ -23,7 +23,7 @@
 //! * **Nobody runs a task whose registers are still being saved**: enqueuing waits for `on_cpu` to fall
 //!   ([`wait_off_cpu`]), or leaves the enqueuing to the CPU that is switching away.
 //!
-//! `contend-check` (`tests/wakeup.rs`) runs these functions under loom and shuttle.
+//! `contend-check` (`tests/check/wakeup.rs`) runs these functions under loom and shuttle.
 
 use contend_platform::{Ordering, Platform};
 

@@ -1,5 +1,5 @@
 //! All interleavings without a bound on preemptions (the wake-up path: with a higher one): not part of a plain run.
-//! `cargo test --release -p contend-check --test exhaustive -- --ignored --nocapture`
+//! `cargo test --release -p contend-check --test check exhaustive -- --ignored --nocapture`
 
 use contend_check::models::lock::Exclusion;
 use contend_check::models::wake_list::{Kind, PushDrain};
