@@ -256,11 +256,12 @@ def test_ctrl_c_leaves_nothing_half_written(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_says_how_to_end_a_run_that_goes_on_for_ever(tmp_path: Path) -> None:
-    (tmp_path / "e.toml").write_text(ENDLESS)
-    command = [sys.executable, "-m", "contend", "run", "e.toml", "--progress"]
+    task = {"loop": -1, "run": 1000, "timer": {"ref": "t", "period": 10_000}}
+    (tmp_path / "e.json").write_text(json.dumps({"tasks": {"t": task}}))
+    command = [sys.executable, "-m", "contend", "run", "e.json", "--machine", "2c", "--progress"]
     for more, last in (
         ((), "the run goes on until its tasks end: `--horizon 10` ends it after 10 virtual seconds\n"),
-        (("--horizon", "1e6"), "interrupted: nothing was written\n"),
+        (("--horizon", "1e5"), "interrupted: nothing was written\n"),
     ):
         process = subprocess.Popen([*command, *more], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
         assert process.stderr is not None
