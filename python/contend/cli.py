@@ -240,8 +240,7 @@ def run(
         )
 
     try:
-        shown = RunProgress(forced=progress, to_end_it="`--horizon 10` ends it after 10 virtual seconds")
-        with working(shown, quiet=quiet) as line, _named(scale):
+        with working(shown := RunProgress(forced=progress), quiet=quiet) as line, _named(scale):
             # A later --set of the same key wins, as on other command lines.
             result = simulate(
                 scenario,
@@ -255,6 +254,11 @@ def run(
                 trace=trace,
                 progress=line,
             )
+    except Interrupted:
+        if not shown.endless:
+            raise
+        advice = "the run goes on until its tasks end: `--horizon 10` ends it after 10 virtual seconds"
+        raise Interrupted(f"nothing was written; {advice}") from None
     except Panicked as e:
         click.echo(f"error: {e}\n  scenario: {scenario}\n  replay: {replay_with(seed)}", err=True)
         return EXIT_BY_OUTCOME["panic"]

@@ -34,10 +34,6 @@ class Line:
         sys.stderr.flush()
         self.width = len(line)
 
-    def if_interrupted(self) -> str:
-        """What to say of work that was interrupted here."""
-        return "nothing was written"
-
     def clear(self) -> None:
         """Remove the line."""
         if self.width:
@@ -47,12 +43,10 @@ class Line:
 
 
 class RunProgress(Line):
-    """Progress of one run; `contend.run` calls it. `to_end_it`: what to advise if it ends with its tasks alone."""
+    """Progress of one run; `contend.run` calls it."""
 
-    def __init__(self, *, forced: bool = False, to_end_it: str = "") -> None:
-        super().__init__(forced=forced)
-        self.to_end_it = to_end_it
-        self.endless = False
+    endless = False
+    """It ends with its tasks alone."""
 
     def __call__(self, now_ns: int, horizon_ns: int | None, alive: int, dispatches: int) -> None:
         """Show it, from the second second on and four times a second."""
@@ -72,11 +66,6 @@ class RunProgress(Line):
         if horizon_ns and rate > 0:
             parts.append(f"{max(0.0, (horizon_ns / 1e9 - virtual) / rate):.0f} s left")
         self.write("  ".join(parts))
-
-    def if_interrupted(self) -> str:
-        """As for other work, and how to end a run that may not end by itself."""
-        advice = f"; the run goes on until its tasks end: {self.to_end_it}"
-        return super().if_interrupted() + (advice if self.endless and self.to_end_it else "")
 
 
 class RunsProgress(Line):

@@ -25,6 +25,6 @@ def working(line: AnyLine, *, quiet: bool = False) -> Iterator[AnyLine | None]:
     try:
         yield shown
     except KeyboardInterrupt:
-        raise Interrupted(line.if_interrupted()) from None
+        raise Interrupted from None
     finally:
         line.clear()
