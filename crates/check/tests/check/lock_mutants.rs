@@ -4,8 +4,18 @@
 use contend_check::models::lock::{Exclusion, HastyAdaptive, Moves, PairOrder, Pairs, Recheck};
 use contend_check::mutate::{Check, Log, Mutant, table};
 use contend_check::{Explored, Failure, FailureKind, Loom, LoomRun, Mutated, Observed, Shuttle, ShuttleRun, Watch};
-use contend_locks::{Mcs, PvTicket, Queued, RawLock, Ticket, UnfairByte, UnfairQueued};
+use contend_locks::{MakeLock, Mcs, PvTicket, Queued, Ticket, UnfairByte, UnfairQueued};
 use std::sync::Arc;
+
+/// A mutant of a lock on that many CPUs, under a watch; `peeks` as for [`Watch::new`].
+pub(crate) fn watched<L>(run: ShuttleRun, cpus: usize, peeks: bool, m: Option<Arc<Mutant>>) -> Result<Explored, Failure>
+where
+    L: MakeLock<Mutated<Observed<Shuttle>>> + Send + Sync + 'static,
+{
+    let watch = Watch::new(L::BYPASS_MAX, peeks);
+    let model = watch.over(Exclusion::<L>::new(cpus, 3));
+    run.check_as(model, move |p| Mutated::new(watch.on(p), m.clone()))
+}
 
 macro_rules! mutants {
     ($($name:ident: $lock:ident, $file:literal, loom $loom:expr, peeks $peeks:literal;)*) => { $(
@@ -13,11 +23,6 @@ macro_rules! mutants {
         fn $name() {
             type OnLoom = $lock<Mutated<Loom>>;
             type OnShuttle = $lock<Mutated<Observed<Shuttle>>>;
-            fn watched(run: ShuttleRun, cpus: usize, mutant: Option<Arc<Mutant>>) -> Result<Explored, Failure> {
-                let watch = Watch::new(<OnShuttle as RawLock<Mutated<Observed<Shuttle>>>>::BYPASS_MAX, $peeks);
-                let model = watch.over(Exclusion::<OnShuttle>::new(cpus, 3));
-                run.check_as(model, move |p| Mutated::new(watch.on(p), mutant.clone()))
-            }
             let log = Log::default();
             for model in [Exclusion::<OnShuttle>::new(3, 2), Exclusion::with_try(3, 2)] {
                 let (log, watch) = (log.clone(), Watch::new(None, true));
@@ -40,8 +45,8 @@ macro_rules! mutants {
                 ("loom, 3 CPUs", |m| {
                     LoomRun { preemptions: Some(1), ..$loom }.check_as(Exclusion::<OnLoom>::new(3, 1), move |p| Mutated::new(p, m.clone()))
                 }),
-                ("shuttle, 4 CPUs", |m| watched(ShuttleRun::random(500), 4, m)),
-                ("shuttle with priorities, 4 CPUs", |m| watched(ShuttleRun::pct(1_000, 4), 4, m)),
+                ("shuttle, 4 CPUs", |m| watched::<OnShuttle>(ShuttleRun::random(500), 4, $peeks, m)),
+                ("shuttle with priorities, 4 CPUs", |m| watched::<OnShuttle>(ShuttleRun::pct(1_000, 4), 4, $peeks, m)),
             ];
             insta::assert_snapshot!(table($file, &log, checks));
         }

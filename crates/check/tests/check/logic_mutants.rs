@@ -1,10 +1,10 @@
 //! Mistakes of logic in the locks, by name: each must be caught, and the tables say by what.
 
+use crate::lock_mutants::watched;
 use contend_check::models::lock::{Exclusion, HastyAdaptive};
-use contend_check::mutate::{Check, Log, Mutant, Named, Place, What, logic_table};
-use contend_check::{Explored, Failure, Loom, LoomRun, Mutated, Observed, Shuttle, ShuttleRun, Watch};
-use contend_locks::{Hybrid, PvFeatures, PvQueuedWith, PvTicket, RawLock, UnfairQueued};
-use std::sync::Arc;
+use contend_check::mutate::{Check, Log, Named, Place, What, logic_table};
+use contend_check::{Loom, LoomRun, Mutated, Observed, Shuttle, ShuttleRun, Watch};
+use contend_locks::{Hybrid, PvFeatures, PvQueuedWith, PvTicket, UnfairQueued};
 
 /// The series of 2015; without pending two CPUs are enough for a waiter at the head.
 type NoPending<P> = PvQueuedWith<P, { PvFeatures { pending: false, ..PvFeatures::SERIES_2015 }.bits() }>;
@@ -21,11 +21,6 @@ macro_rules! logic {
         fn $name() {
             type OnLoom = $lock<Mutated<Loom>>;
             type OnShuttle = $lock<Mutated<Observed<Shuttle>>>;
-            fn watched(run: ShuttleRun, cpus: usize, mutant: Option<Arc<Mutant>>) -> Result<Explored, Failure> {
-                let watch = Watch::new(<OnShuttle as RawLock<Mutated<Observed<Shuttle>>>>::BYPASS_MAX, $peeks);
-                let model = watch.over(Exclusion::<OnShuttle>::new(cpus, 3));
-                run.check_as(model, move |p| Mutated::new(watch.on(p), mutant.clone()))
-            }
             let log = Log::default();
             let logged = log.clone();
             let watch = Watch::new(None, true);
@@ -33,12 +28,12 @@ macro_rules! logic {
                 .check_as(Exclusion::<OnShuttle>::new(4, 2), move |p| Mutated::logged(watch.on(p), logged.clone()))
                 .expect("no mistake");
             let checks: &[Check] = &[
-                ("shuttle, 3 CPUs", |m| watched(ShuttleRun::random(2_000), 3, m)),
-                ("shuttle, 4 CPUs", |m| watched(ShuttleRun::random(2_000), 4, m)),
-                ("shuttle with priorities, 4 CPUs", |m| watched(ShuttleRun::pct(4_000, 4), 4, m)),
-                ("shuttle with priorities, 3 CPUs, long", |m| watched(ShuttleRun::pct(40_000, 6), 3, m)),
-                ("shuttle, 3 CPUs, long", |m| watched(ShuttleRun::random(60_000), 3, m)),
-                ("shuttle with priorities, 4 CPUs, long", |m| watched(ShuttleRun::pct(60_000, 8), 4, m)),
+                ("shuttle, 3 CPUs", |m| watched::<OnShuttle>(ShuttleRun::random(2_000), 3, $peeks, m)),
+                ("shuttle, 4 CPUs", |m| watched::<OnShuttle>(ShuttleRun::random(2_000), 4, $peeks, m)),
+                ("shuttle with priorities, 4 CPUs", |m| watched::<OnShuttle>(ShuttleRun::pct(4_000, 4), 4, $peeks, m)),
+                ("shuttle with priorities, 3 CPUs, long", |m| watched::<OnShuttle>(ShuttleRun::pct(40_000, 6), 3, $peeks, m)),
+                ("shuttle, 3 CPUs, long", |m| watched::<OnShuttle>(ShuttleRun::random(60_000), 3, $peeks, m)),
+                ("shuttle with priorities, 4 CPUs, long", |m| watched::<OnShuttle>(ShuttleRun::pct(60_000, 8), 4, $peeks, m)),
                 ("loom, 2 CPUs", |m| {
                     LOOM().check_as(Exclusion::<OnLoom>::new(2, 2), move |p| Mutated::new(p, m.clone()))
                 }),
