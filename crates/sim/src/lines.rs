@@ -168,11 +168,12 @@ impl Lines {
     }
 
     /// `cpu`, which does not hold `line`, touches it at `now`: moves the rights and tells the cost.
-    #[inline]
+    #[inline(always)]
     pub fn touch(&self, topo: &Topology, line: u32, cpu: CpuId, now: Time, how: Touch) -> Cost {
         if how == Touch::Read { self.load(topo, line, cpu, now) } else { self.store(topo, line, cpu, now) }
     }
 
+    #[inline(always)]
     fn load(&self, topo: &Topology, line: u32, cpu: CpuId, now: Time) -> Cost {
         let mut head = self.heads.get(line);
         let rest = &mut *self.rest.borrow_mut();
@@ -184,6 +185,7 @@ impl Lines {
         Cost::Until(done)
     }
 
+    #[inline(always)]
     fn store(&self, topo: &Topology, line: u32, cpu: CpuId, now: Time) -> Cost {
         let mut head = self.heads.get(line);
         let done = self.rest.borrow_mut().claim(topo, &mut head, line, cpu, now);
@@ -267,7 +269,7 @@ impl Rest {
     }
 
     /// A load by a CPU that has no copy; returns when it completes.
-    #[inline]
+    #[inline(always)]
     fn fetch(&mut self, topo: &Topology, head: &mut Head, line: u32, cpu: CpuId, now: Time) -> Time {
         let me = cpu.0;
         let copies = &mut self.copies[line as usize];
@@ -308,6 +310,7 @@ impl Rest {
 
     /// A store, or a load to that end, by a CPU that is not the only one with a copy: it invalidates (and fetches) the
     /// farthest; memory answers if nobody has one. Returns when it completes.
+    #[inline(always)]
     fn claim(&mut self, topo: &Topology, head: &mut Head, line: u32, cpu: CpuId, now: Time) -> Time {
         let me = cpu.0;
         let copies = &mut self.copies[line as usize];

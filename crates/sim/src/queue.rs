@@ -92,7 +92,7 @@ impl Queue {
     }
 
     /// Set this CPU's key, which names it.
-    #[inline]
+    #[inline(always)]
     pub fn set(&self, cpu: CpuId, key: u64) {
         debug_assert_eq!(key_cpu(key), cpu);
         let place = self.place(cpu);
@@ -109,7 +109,7 @@ impl Queue {
         usize::from(self.places[cpu.index() % (1 << CPU_BITS)].get())
     }
 
-    #[inline]
+    #[inline(always)]
     fn sink(&self, mut place: usize, key: u64) {
         while let Some(children) = self.children(place) {
             let (least, i) = earliest(children);
@@ -122,7 +122,7 @@ impl Queue {
         self.put(place, key);
     }
 
-    #[inline]
+    #[inline(always)]
     fn rise(&self, mut place: usize, key: u64) {
         while place != ROOT {
             let parent = place / 4 + 2;

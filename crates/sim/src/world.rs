@@ -191,7 +191,7 @@ impl Sim {
         self.engine.poll_idle(line, || word.value.get() & 1 != 0)
     }
 
-    #[inline]
+    #[inline(always)]
     fn rmw(&self, w: &SimWord, f: impl FnOnce(u64) -> u64) -> u64 {
         self.engine.access(w.line, Touch::Rmw);
         let old = w.value.get();
@@ -316,24 +316,24 @@ impl Platform for Sim {
             self.engine.changed(line);
         }
     }
-    #[inline]
+    #[inline(always)]
     fn swap(&self, w: &SimWord, value: u64, _: Ordering) -> u64 {
         self.rmw(w, |_| value)
     }
-    #[inline]
+    #[inline(always)]
     fn compare_exchange(&self, w: &SimWord, current: u64, new: u64, _: Ordering, _: Ordering) -> Result<u64, u64> {
         let old = self.rmw(w, |v| if v == current { new } else { v });
         if old == current { Ok(old) } else { Err(old) }
     }
-    #[inline]
+    #[inline(always)]
     fn fetch_add(&self, w: &SimWord, n: u64, _: Ordering) -> u64 {
         self.rmw(w, |v| v.wrapping_add(n))
     }
-    #[inline]
+    #[inline(always)]
     fn fetch_or(&self, w: &SimWord, bits: u64, _: Ordering) -> u64 {
         self.rmw(w, |v| v | bits)
     }
-    #[inline]
+    #[inline(always)]
     fn fetch_and(&self, w: &SimWord, bits: u64, _: Ordering) -> u64 {
         self.rmw(w, |v| v & bits)
     }

@@ -36,11 +36,15 @@ impl Engine {
     }
 
     /// The line must move, or is shared.
-    #[cold]
+    #[inline(never)]
     fn transfer(&self, line: u32, how: Touch) {
         match self.lines.touch(&self.machine.topology, line, self.current.get(), self.now(), how) {
             Cost::Hit(ns) => self.debt.set(self.debt.get() + ns),
-            Cost::Until(time) => self.advance_to(time),
+            Cost::Until(time) => {
+                if !self.advances_to(time) {
+                    self.suspend(key(time, self.current.get()), Mode::Kernel);
+                }
+            }
         }
     }
 

@@ -383,14 +383,22 @@ impl Engine {
     /// Advance the running CPU to `time`, in place when nobody has an earlier event.
     #[inline]
     fn advance_to(&self, time: Time) {
+        if !self.advances_to(time) {
+            self.suspend_until(time);
+        }
+    }
+
+    /// Advance the running CPU to `time` in place, unless somebody has an earlier event.
+    #[inline]
+    fn advances_to(&self, time: Time) -> bool {
         // The running CPU stays below `limit`, which is made by `key`; a step is far shorter than what that check leaves.
         let cpu = self.current.get();
         self.debt.set(0);
-        if key_within(time, cpu) < self.limit.get() {
+        let first = key_within(time, cpu) < self.limit.get();
+        if first {
             self.now.set(time);
-        } else {
-            self.suspend_until(time);
         }
+        first
     }
 
     /// Somebody has an earlier event than the running CPU, which is in the kernel until `time`.
