@@ -2,7 +2,7 @@
 values, slices and switches: one test an invariant. What the model misses is an expected failure, with the suspected
 cause.
 
-The search itself, CPU by CPU, is in `crates/sim/tests/idle_search.rs`.
+The search itself, CPU by CPU, is in `crates/sim/tests/sim/idle_search.rs`.
 """
 
 from __future__ import annotations

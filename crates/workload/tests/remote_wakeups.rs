@@ -1,7 +1,7 @@
 //! What the model must show of the study remote-wakeup-queue-2010 (mechanisms F.2), with the workloads of
 //! `studies/remote-wakeup-queue-2010`. One test an invariant; what the model misses is pinned, with the suspected cause.
 //!
-//! `crates/sim/tests/rowand.rs` has the weaknesses of the patch, and the fall of interrupts with the batch on one list.
+//! `crates/sim/tests/sim/rowand.rs` has the weaknesses of the patch, and the fall of interrupts with the batch on one list.
 
 mod common;
 
