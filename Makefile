@@ -13,9 +13,10 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
 # The same code, the same verdict: property tests draw the same cases each time. New ones: make fuzz.
 SEED ?= 1
+STUDIES := $(patsubst studies/%/study.toml,%,$(wildcard studies/*/study.toml))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test docs studies quick bench build lint rust-test python-test fuzz clean lock
+.PHONY: help demo test docs studies fits quick bench build lint rust-test python-test fuzz clean lock
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F '\t' '{ printf "  make %-12s %s\n", $$1, $$2 }'
@@ -23,7 +24,7 @@ help: ## Show this list
 demo: build ## Build, run the shipped recording on an 88-CPU machine under two wake-up paths, say why they differ
 	@sh scenarios/demo.sh $(CONTEND)
 
-test: lint rust-test build python-test ## Everything: formats, lints, all tests (under 20 minutes)
+test: lint rust-test build python-test ## Everything but whole studies: formats, lints, all tests (under 20 minutes)
 	@echo "make test: all passed"
 
 quick: build $(VENV)/dev-ready ## Part of the tests (under a minute after a build)
@@ -35,9 +36,13 @@ docs: build $(VENV)/dev-ready ## Build the docs site into site/ (the tests build
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "site/index.html"
 
-studies: build ## Reproduce the published studies whole (under 20 minutes on 2 cores), and derive their fitted parameters again
-	@for study in studies/*/study.toml; do $(CONTEND) fit $$(dirname $$study) --check || exit $$?; done
+studies: fits ## Reproduce the published studies whole (under 20 minutes on 2 cores), their fits first
 	@$(CONTEND) reproduce
+
+fits: $(STUDIES:%=fit-%) ## Derive the studies' fitted parameters again, each from the rows it names (two at a time: make -j2 fits)
+
+fit-%: build
+	@$(CONTEND) fit $* --check
 
 bench: build $(VENV)/dev-ready ## The project's figures: dispatches and messages a CPU-second, events a second
 	$(CARGO) bench --workspace --locked
