@@ -96,7 +96,7 @@ def validate(
 
 def _value(key: str, value: float) -> str:
     if key.endswith("_us"):
-        return duration_us(value)
+        return duration_us(value) if value else "none"
     if key == "preempted_share":
         return f"{100 * value:.1f} %"
     return f"{value:,.2f}" if key == "busy" else f"{value:,.0f}"

@@ -31,7 +31,7 @@
 //! sleeps or ends, it makes what is left: that is there, and lets the reader pass a wait.
 //!
 //! **One ahead.** Who owes a post, of a stream or of an exchange, to a task that is awake, waits before the next one to it until that stops: pipes
-//! and queues are full at some time, and recorded posts each found their task asleep. See `Player::is_held_up` for why this ends.
+//! and queues are full at some time, and recorded posts each found their task asleep. See `Player::hold_back` for why this ends.
 //!
 //! Which wait each post ended: `wake_ups`.
 

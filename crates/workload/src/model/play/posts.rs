@@ -65,9 +65,9 @@ impl Player {
         self.copy.progress(&self.tape, sleeper).is_none_or(|p| p.open.load(Ordering::Relaxed))
     }
 
-    /// Has this one to wait, before the post at step `at`, until `sleeper` stops? It owes it a post already, and nobody waits for a mutex of this
+    /// Wait, before the post at step `at`, until `sleeper` stops, if that is called for; is it? This one owes it a post already, and nobody waits for a mutex of this
     /// one meanwhile. Whoever waits for a task is let go before that waits for anything, so none of these waits can be part of a deadlock.
-    fn is_held_up(&mut self, at: usize, sleeper: u32) -> bool {
+    fn hold_back(&mut self, at: usize, sleeper: u32) -> bool {
         let Some(progress) = self.copy.progress(&self.tape, sleeper) else { return false };
         let stops = progress.waiting.load(Ordering::Relaxed) || progress.over.load(Ordering::Relaxed);
         let behind = self.locks == 0
@@ -139,7 +139,7 @@ impl Player {
                     self.closes(sleeper);
                     return Some(Op::SemPost(self.copy.wake(sleeper), 1));
                 }
-                if self.is_held_up(at, sleeper) {
+                if self.hold_back(at, sleeper) {
                     return None;
                 }
                 let owed = self.owe(at, sleeper);
@@ -147,7 +147,7 @@ impl Player {
                 None
             }
             Some(&Held { sleeper, wait, .. }) if !self.has_begun(sleeper, wait) => {
-                if self.is_held_up(at, sleeper) {
+                if self.hold_back(at, sleeper) {
                     return None;
                 }
                 self.listen(sleeper, wait);
