@@ -162,7 +162,6 @@ def test_validation_says_who_waits_for_whom(monkeypatch: pytest.MonkeyPatch) -> 
         assert f"error: {HACKBENCH}: deadlock: a waits for b" in done.stderr
 
 
-@pytest.mark.parametrize("recording", ["make-a.rec", "make-b.rec"])
 def test_a_task_that_was_never_woken_has_no_latency(contend: Contend) -> None:
     said = contend("validate", str(ROOT / "recordings" / "held-out" / "make.rec")).stdout
     lines = {line.split()[0]: line for line in said.splitlines() if line.startswith(" ") and line.split()}
@@ -170,6 +169,7 @@ def test_a_task_that_was_never_woken_has_no_latency(contend: Contend) -> None:
     assert "0.0 us" not in said
 
 
+@pytest.mark.parametrize("recording", ["make-a.rec", "make-b.rec"])
 def test_fewer_jobs_than_recorded(recording: str) -> None:
     path = ROOT / "recordings" / recording
     result = package.run(path, set={"workload.jobs": 1})
