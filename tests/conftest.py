@@ -38,17 +38,33 @@ duration_ms = 10_000_000
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Deal the longest tests out to the workers, each of which begins with an equal part of the list."""
+    """Deal what takes longest out to the workers, each of which begins with an equal part of the list.
 
-    def seconds(item: pytest.Item) -> int:
-        mark = item.get_closest_marker("long")
-        return mark.args[0] if mark else 0
-
+    A module marked as long stays together, since its tests share runs that each process would make again.
+    """
+    bundles: dict[str, list[pytest.Item]] = {}
+    seconds: dict[str, int] = {}
+    rest = []
+    for item in items:
+        if mark := item.get_closest_marker("long"):
+            key = item.nodeid if mark in item.own_markers else str(item.path)
+            bundles.setdefault(key, []).append(item)
+            seconds[key] = mark.args[0]
+        else:
+            rest.append(item)
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-    long = sorted((item for item in items if seconds(item)), key=seconds, reverse=True)
-    rest = [item for item in items if not seconds(item)]
-    part = -(-len(rest) // workers)
-    items[:] = [item for w in range(workers) for item in (*long[w::workers], *rest[w * part : (w + 1) * part])]
+    dealt: list[list[pytest.Item]] = [[] for _ in range(workers)]
+    loads = [0] * workers
+    for key in sorted(bundles, key=lambda k: -seconds[k]):
+        least = loads.index(min(loads))
+        dealt[least] += bundles[key]
+        loads[least] += seconds[key]
+    part = -(-len(items) // workers)
+    items.clear()
+    for own in dealt:
+        take = max(part - len(own), 0)
+        items += own + rest[:take]
+        del rest[:take]
 
 
 @pytest.fixture

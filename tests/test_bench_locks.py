@@ -12,6 +12,8 @@ from contend import ContendError
 from contend.bench import locks as benching
 from contend.bench import show
 
+pytestmark = pytest.mark.slow
+
 BARE = ["bench", "locks", "--simulate", "--bare"]
 
 
@@ -53,7 +55,6 @@ def test_simulated_threads_are_rows_as_of_native_ones(contend: Contend) -> None:
     assert "threads of 2c (simulated)" in contend("bench", "locks", *args).stdout
 
 
-@pytest.mark.slow
 def test_native_threads(contend: Contend, tmp_path: Path) -> None:
     args = ["bench", "locks", "--locks", "std,parking_lot", "--threads", "1,2", "--seconds", "0.05", "--repeat", "2"]
     rows = json.loads(contend(*args, "--json").stdout)["rows"]
@@ -84,7 +85,6 @@ def test_the_prediction_is_the_measurements_kind(contend: Contend) -> None:
     assert 0.005e6 < ticket["throughput"] < 0.03e6
 
 
-@pytest.mark.slow
 def test_ctrl_c_does_not_wait_for_the_run(tmp_path: Path) -> None:
     status, stderr = interrupted("bench", "locks", "--locks", "std", "--seconds", "100", cwd=tmp_path)
     assert status == 130

@@ -15,6 +15,8 @@ from conftest import ENDLESS, Contend
 from contend.comparing.divergence import diverge, first_difference
 from contend.comparing.statistics import NONE, welch
 
+pytestmark = pytest.mark.slow
+
 SCENARIO: dict[str, Any] = {
     "machine": "2n4c2t",
     "seed": 7,

@@ -266,6 +266,7 @@ def test_runs_without_guests_say_nothing_of_them(small: Path) -> None:
     assert sum(r.summary["ledger_pct"].values()) == pytest.approx(100)
 
 
+@pytest.mark.slow
 def test_the_picture_has_guests(small: Path, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     from contend.plot import draw
@@ -360,6 +361,7 @@ def test_the_summary_is_json_with_these_keys(two: Path, contend: Contend) -> Non
     assert s["features"]["kvm.directed_yield"] == "today"
 
 
+@pytest.mark.slow
 def test_explain_of_a_run_with_guests(two: Path, contend: Contend) -> None:
     done = contend("explain", two / "r")
     assert done.returncode == 0, done.stderr

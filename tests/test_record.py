@@ -21,6 +21,8 @@ from conftest import ROOT, Contend
 from contend import ContendError
 from contend.record import events, kernel, pages, store
 
+pytestmark = pytest.mark.slow
+
 INSTANCES = Path("/sys/kernel/tracing/instances")
 
 

@@ -169,6 +169,7 @@ def test_the_command(contend: Contend, results: dict[str, Path], tmp_path: Path)
     assert sorted(f.name for f in tmp_path.iterdir()) == ["r.html"]
 
 
+@pytest.mark.slow
 def test_wrong_inputs_are_told_and_nothing_is_written(
     contend: Contend, results: dict[str, Path], tmp_path: Path
 ) -> None:

@@ -14,7 +14,7 @@ import statistics
 import pytest
 from contend.study import judge, load, plan, simulate
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long(20)]
 
 STUDY = load.load("idle-cpu-search-2019")
 X86, SPARC = "intel-2s-44c-88t", "sparc-2s-16c-128t"

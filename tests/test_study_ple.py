@@ -16,7 +16,7 @@ import pytest
 from contend.study import load, plan, simulate
 from contend.study.model import Settings as Sets
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long(65)]
 
 STUDY = load.load("ple-directed-yield-2012")
 MACHINE = "westmere-ex-4s-40c-80t"
@@ -88,7 +88,6 @@ def success_pct(name: str) -> float:
 # ---- one guest of 80 on 80 CPUs -------------------------------------------------------------------------------------
 
 
-@pytest.mark.long(60)
 def test_the_check_before_the_locks_shortens_the_boot_by_4_to_9() -> None:
     """Published: from 645 s to 100 s."""
     assert 4 <= boot_time("boot on") / boot_time("boot fix") <= 9

@@ -11,7 +11,7 @@ import statistics
 import pytest
 from contend.study import load, plan, simulate
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long(4)]
 
 STUDY = load.load("pv-qspinlock-2015")
 WESTMERE, HASWELL = "westmere-ex-8s-32c", "haswell-ex-4s-32c"

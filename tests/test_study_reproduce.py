@@ -369,6 +369,7 @@ def test_a_pair_differs_in_the_switch_alone(tiny: Path) -> None:
             assert differ == set(switch)
 
 
+@pytest.mark.slow
 def test_fit_check_accepts_what_it_derived_and_refuses_what_was_tampered_with(contend: Contend, tiny: Path) -> None:
     done = contend("fit", tiny, "--json")
     assert done.returncode == 0, done.stderr

@@ -12,7 +12,7 @@ import pytest
 from contend.study import load, plan, simulate
 from contend.study.model import Settings as Sets
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long(25)]
 
 STUDY = load.load("xen-credit-soft-affinity-2016")
 MACHINE = "xen-16pcpu-2node"

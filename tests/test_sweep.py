@@ -64,6 +64,7 @@ def test_a_grid(contend: Contend, grid: Path, small: Path) -> None:
     assert names == [".lock", "part-000000.parquet", "sweep.json", "sweep.parquet"]
 
 
+@pytest.mark.slow
 def test_what_is_there_is_not_run_again(contend: Contend, grid: Path) -> None:
     first = json.loads(contend("sweep", grid, "--json").stdout)
     again = json.loads(contend("sweep", grid, "--json").stdout)
@@ -283,6 +284,7 @@ def test_effects_are_found() -> None:
     assert len(set(levels([i / 7 for i in range(100)]))) == 5
 
 
+@pytest.mark.slow
 def test_ctrl_c_keeps_what_is_done(tmp_path: Path, contend: Contend) -> None:
     (tmp_path / "s.toml").write_text("""\
 [scenario]
@@ -440,6 +442,7 @@ def check(tmp_path: Path, found: package.Sweep, number: int) -> None:
     assert found.frame().height == number
 
 
+@pytest.mark.slow
 def test_a_cluster_whose_worker_dies(tmp_path: Path, cluster: tuple[str, list[subprocess.Popen[bytes]]]) -> None:
     found, killed = on_cluster(tmp_path, cluster, 60, 20)
     assert 20 <= killed < 60, "it died midway"
@@ -460,6 +463,7 @@ def test_a_thousand_on_a_cluster_whose_worker_dies(
     check(tmp_path, found, 1000)
 
 
+@pytest.mark.slow
 def test_workers_of_another_build_are_refused(
     grid: Path, cluster: tuple[str, list[subprocess.Popen[bytes]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

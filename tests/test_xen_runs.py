@@ -143,6 +143,7 @@ def test_two_hosts_are_compared(two: Path, tmp_path: Path) -> None:
     assert not [q for q in quantities(bare.summary) if q.group == "Xen"]
 
 
+@pytest.mark.slow
 def test_pictures(two: Path, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     from contend.plot import draw
