@@ -5,14 +5,13 @@
 //! The parts of a sum that no experiment separates keep the proportion that they have in `machines/defaults.toml`. Each
 //! source says so, with the sum.
 
-use std::ops::Range;
-use std::time::Duration;
+mod hardware;
+mod idle;
 
 use contend_machine::{Cost, Machine, Unit, keys};
-use itertools::Itertools;
 
-use crate::layout::{Layout, Sizes};
-use crate::plan::{Facts, IDLE, LARGE, MIDDLE, SMALL, Samples, What};
+use crate::layout::Layout;
+use crate::plan::{Facts, IDLE, LARGE, SMALL, Samples, What};
 use crate::stats::Spread;
 use crate::sysfs::RawIdleState;
 use crate::{Check, How, Row};
@@ -53,26 +52,6 @@ pub struct Derived {
     /// What could not be measured.
     pub notes: Vec<String>,
 }
-
-/// A residency that says "never".
-const NEVER_NS: u64 = 1_000_000_000;
-/// What the simulator charges from a waker's system call until the wakee runs on another CPU that was idle: cost and how
-/// often. Found by raising each cost in turn in a futex ping-pong of two CPUs under linux-6.18, and looking how much
-/// longer half a round trip takes; less the second futex_op there, which is the wakee's.
-const WAKEUP: &[(&str, &str, f64)] = &[
-    ("kernel", "syscall", 1.0),
-    ("kernel", "futex_op", 1.0),
-    ("kernel", "ttwu", 1.0),
-    ("kernel", "select_cpu", 1.0),
-    ("kernel", "enqueue", 1.0),
-    ("kernel", "pick", 1.0),
-    ("kernel", "clock_read", 2.0),
-    ("cpu", "context_switch", 1.0),
-    ("lines", "hit", 39.0),
-    ("lines", "atomic", 8.0),
-];
-/// Transfers of lines in the same.
-const WAKEUP_TRANSFERS: f64 = 16.0;
 
 /// Derives what the repetitions allow.
 pub fn derive(given: &Given<'_>) -> Derived {
@@ -169,91 +148,6 @@ impl Deriving<'_> {
     /// An estimate that must not contradict its neighbours.
     fn estimate(&mut self, key: (&'static str, &'static str), cost: Cost) {
         self.out.costs.push(Found { section: key.0, field: key.1, how: How::Estimate, cost });
-    }
-
-    fn lines(&mut self) {
-        self.measured(("lines", "hit"), self.of(What::Hit), "dependent loads of one line");
-        self.measured(("lines", "atomic"), self.of(What::Atomic), "fetch_add on one line, again and again");
-        let memory = self.of(What::Memory);
-        let mib = self.given.facts.memory_bytes >> 20;
-        let refill = format!(
-            "{} KiB that the other CPU had written, loaded with several loads in flight",
-            self.given.facts.refill_kib
-        );
-
-        let names = ["core", "llc", "node"];
-        let fills = ["refill_core_per_kib", "refill_llc_per_kib", "refill_node_per_kib"];
-        let remote = self.given.machine.topology.nr_remote();
-        for (class, (line, fill)) in names.into_iter().zip(fills).enumerate().map(|(i, k)| (i + 1, k)) {
-            if class == 3 && !self.given.samples.contains_key(&What::Transfer(class)) {
-                let how = format!("dependent loads from {mib} MiB of memory (there is no second cache in a node)");
-                self.measured(("lines", line), memory, &how);
-            } else {
-                self.transfer(("lines", line), class);
-            }
-            self.measured(("cache", fill), self.of(What::Refill(class)), &refill);
-        }
-        if (0..remote).any(|i| self.given.samples.contains_key(&What::Transfer(4 + i))) {
-            for i in 0..remote {
-                if !self.transfer(("lines", "remote"), 4 + i) {
-                    self.estimate(("lines", "remote"), self.default(("lines", "remote"), i));
-                }
-            }
-        }
-        let nearest_far = (0..remote).find_map(|i| self.of(What::Refill(4 + i)));
-        self.measured(("cache", "refill_remote_per_kib"), nearest_far, &refill);
-        self.in_order(&["core", "llc", "node"].map(|f| ("lines", f)));
-        self.in_order(
-            &["refill_core_per_kib", "refill_llc_per_kib", "refill_node_per_kib", "refill_remote_per_kib"]
-                .map(|f| ("cache", f)),
-        );
-    }
-
-    /// Between CPUs at a distance. A polled word is a second opinion, which the range covers. Returns whether it was
-    /// measured.
-    fn transfer(&mut self, key: (&'static str, &'static str), class: usize) -> bool {
-        let Some(load) = self.of(What::Transfer(class)) else { return false };
-        let mut s = load;
-        let mut how = "dependent loads of lines that the other CPU had just written".to_string();
-        if let Some(ping) = self.of(What::Ping(class)) {
-            // Half a round trip is two transfers: the store takes the line from the poller, who then loads it.
-            let ping = ping.times(0.5);
-            s = Spread { lo: load.lo.min(ping.lo), hi: load.hi.max(ping.hi), ..load };
-            how += &format!(" ({:.0} to {:.0}); a polled word says {:.0} to {:.0}", load.lo, load.hi, ping.lo, ping.hi);
-        }
-        self.measured(key, Some(s), &how);
-        true
-    }
-
-    /// What this machine does not have (a sibling, a second cache) has no influence, but farther must not be cheaper:
-    /// defaults are bounded by their measured neighbours.
-    fn in_order(&mut self, keys: &[(&'static str, &'static str)]) {
-        let found = |out: &Derived, k: (&str, &str)| {
-            out.costs.iter().find(|f| (f.section, f.field) == k).map(|f| f.cost.clone())
-        };
-        for (i, key) in keys.iter().enumerate() {
-            if found(&self.out, *key).is_some() {
-                continue;
-            }
-            let was = self.default(*key, 0);
-            let nearer = keys[..i].iter().rev().find_map(|k| found(&self.out, *k));
-            let farther = keys[i + 1..].iter().find_map(|k| found(&self.out, *k));
-            let mut c = was.clone();
-            if let Some(n) = &nearer {
-                (c.value, c.lo, c.hi) = (c.value.max(n.value), c.lo.max(n.lo), c.hi.max(n.hi));
-            }
-            if let Some(f) = &farther {
-                (c.value, c.lo, c.hi) = (c.value.min(f.value), c.lo.min(f.lo), c.hi.min(f.hi));
-            }
-            if (c.value, c.lo, c.hi) != (was.value, was.lo, was.hi) {
-                c.source = format!(
-                    "estimate: not measured on this machine; as in defaults.toml ({}), bounded by what is nearer \
-                     and farther",
-                    was.value
-                );
-                self.estimate(*key, c);
-            }
-        }
     }
 
     fn calls(&mut self) {
@@ -406,145 +300,8 @@ impl Deriving<'_> {
         }
     }
 
-    /// A transfer between the nearest different cores.
-    fn near_line(&self) -> Spread {
-        let classes = self.given.machine.topology.nr_distances();
-        (2..classes).find_map(|c| self.of(What::Transfer(c))).unwrap_or(Spread::exactly(0.0))
-    }
-
-    /// What leaving an idle state takes: what remains of a wake-up's latency.
-    fn idle(&mut self) {
-        let mut sum = self.near_line().times(WAKEUP_TRANSFERS);
-        for (section, field, times) in WAKEUP {
-            let Some(part) = self.known(section, field) else { return };
-            sum = sum.plus(part.times(*times));
-        }
-        let Some(first) = self.of(What::WakeIdle(0)) else { return };
-        let mut how = format!(
-            "FUTEX_WAKE to a CPU that was idle for {} us, until the thread runs ({:.0} ns), less {:.0} ns for what the \
-             simulator charges on the way (a system call, futex_op, ttwu, select_cpu, enqueue, pick, the switch, \
-             {WAKEUP_TRANSFERS} line transfers); an interrupt, if idle is left by one, is part of it",
-            IDLE[0].as_micros(),
-            first.value,
-            sum.value
-        );
-        let mut exit = first.less(sum);
-        if let Some(program) = self.known("kernel", "timer_program") {
-            let restart = Spread { value: program.value.min(exit.value / 2.0), lo: 0.0, hi: program.hi, n: 0 };
-            let source =
-                "estimate: timer_program, at most half of what leaving idle takes: the tick's timer is set again";
-            self.put(("interrupts", "tick_restart"), How::Estimate, restart, source.into());
-            exit = exit.less(Spread::exactly(restart.value));
-            how += &format!(", and less tick_restart ({:.0})", restart.value);
-        }
-        self.derived(("interrupts", "idle_exit"), exit, &how);
-
-        if self.given.idle_states.iter().any(|s| u128::from(s.residency_ns) > IDLE[0].as_nanos()) {
-            self.declared_states(first, exit);
-        } else {
-            self.seen_states(first, exit);
-        }
-    }
-
-    /// Deeper idle states that the kernel declares: each with what a wake-up after as long takes longer.
-    fn declared_states(&mut self, first: Spread, exit: Spread) {
-        let mut floor = IDLE[0].as_nanos() as u64;
-        for (names, long) in DEEPER.into_iter().zip([MIDDLE, IDLE.len() - 1]) {
-            let range = floor + 1..=IDLE[long].as_nanos() as u64;
-            let states = self.given.idle_states.iter().filter(|s| range.contains(&s.residency_ns));
-            let state = states.max_by_key(|s| s.residency_ns);
-            let Some((state, slower)) = state.zip(self.of(What::WakeIdle(long))) else {
-                self.no_state(names, exit);
-                continue;
-            };
-            floor = state.residency_ns;
-            self.derived(("interrupts", names.0), slower.less(first).plus(exit), &longer(IDLE[long], slower));
-            let residency = Spread::exactly(floor as f64);
-            self.declared(("interrupts", names.1), residency, &format!("the target residency of {}", state.name));
-        }
-    }
-
-    /// None is declared (the host of a guest has its own): those that show in wake-ups after longer idle times.
-    fn seen_states(&mut self, first: Spread, exit: Spread) {
-        let seen: Vec<(usize, Spread)> =
-            (0..IDLE.len()).filter_map(|i| Some((i, self.of(What::WakeIdle(i))?))).collect();
-        let values: Vec<f64> = seen.iter().map(|(_, s)| s.value).collect();
-        let steps = steps(&values, DEEPER.len());
-        let mut ends = steps.iter().skip(1).copied().chain([values.len()]);
-        // A single step is the deepest state's.
-        for (i, names) in DEEPER.into_iter().enumerate() {
-            let step = (i + steps.len()).checked_sub(DEEPER.len()).map(|i| steps[i]);
-            let Some(step) = step else {
-                self.no_state(names, exit);
-                continue;
-            };
-            let level = &seen[step..ends.next().expect("each step ends")];
-            let mean = Spread {
-                value: level.iter().map(|(_, s)| s.value).sum::<f64>() / level.len() as f64,
-                lo: level.iter().map(|(_, s)| s.lo).fold(f64::INFINITY, f64::min),
-                hi: level.iter().map(|(_, s)| s.hi).fold(0.0, f64::max),
-                n: level.iter().map(|(_, s)| s.n).sum(),
-            };
-            let (before, after) = (IDLE[seen[step - 1].0], IDLE[seen[step].0]);
-            self.derived(("interrupts", names.0), mean.less(first).plus(exit), &longer(after, mean));
-            let (lo, hi) = (before.as_nanos() as f64, after.as_nanos() as f64);
-            let between = Spread { value: (lo * hi).sqrt(), lo, hi, n: 0 };
-            let source = format!(
-                "estimate: somewhere between {} and {} us of idleness wake-ups begin to take longer, though the \
-                 kernel declares no such state (a hypervisor's own)",
-                before.as_micros(),
-                after.as_micros()
-            );
-            self.put(("interrupts", names.1), How::Estimate, between, source);
-        }
-    }
-
-    fn no_state(&mut self, names: (&'static str, &'static str), exit: Spread) {
-        let source = "of no effect while the state is never entered".to_string();
-        self.put(("interrupts", names.0), How::Estimate, exit, source);
-        let never = Spread::exactly(NEVER_NS as f64);
-        self.declared(("interrupts", names.1), never, "no idle state of such a residency, and wake-ups show none");
-    }
-
     fn declared(&mut self, key: (&'static str, &'static str), s: Spread, what: &str) {
         self.put(key, How::Declared, s, format!("declared by the kernel: {what}"));
-    }
-
-    fn smt(&mut self) {
-        let threads = self.given.machine.topology.threads_per_core_max();
-        let key = ("cpu", "smt_speed_pct");
-        let found: Vec<Option<Spread>> = (2..=threads).map(|k| self.of(What::SmtPct(k))).collect();
-        if threads > 1 && found.iter().all(Option::is_none) {
-            return;
-        }
-        self.put(key, How::Declared, Spread::exactly(100.0), "by definition".into());
-        for (i, s) in found.into_iter().enumerate() {
-            match s {
-                Some(_) => self.measured(key, s, &format!("integer work on a thread while {} of its core work", i + 2)),
-                None => self.estimate(key, self.default(key, i + 1)),
-            }
-        }
-    }
-
-    /// Two CPUs that are said to be cores but slow each other down are not.
-    fn hidden_siblings(&mut self) {
-        if let Some(s) = self.of(What::NearPct).filter(|s| s.value < 85.0) {
-            self.out.notes.push(format!(
-                "a CPU keeps {:.0} % of its speed while another, of another core, is busy: perhaps a hypervisor shows \
-                 two threads of one core as cores",
-                s.value
-            ));
-        }
-    }
-
-    fn caches(&mut self) {
-        let exact = |s: Sizes| Spread { value: s.value as f64, lo: s.lo as f64, hi: s.hi as f64, n: usize::MAX };
-        if let Some(s) = self.given.layout.private_kib {
-            self.declared(("cache", "l2_kib"), exact(s), "the largest cache below the last level");
-        }
-        if let Some(s) = self.given.layout.llc_kib {
-            self.declared(("cache", "llc_kib"), exact(s), "the last-level cache");
-        }
     }
 
     fn checks(&mut self) {
@@ -576,44 +333,9 @@ impl Deriving<'_> {
     }
 }
 
-/// The two deeper idle states' keys: what leaving takes, and from which idle time on.
-const DEEPER: [(&str, &str); 2] = [("c1e_exit", "c1e_residency"), ("c6_exit", "c6_residency")];
-
-fn longer(idle: Duration, wake_up: Spread) -> String {
-    let (idle, first) = (idle.as_micros(), IDLE[0].as_micros());
-    let taken = wake_up.value;
-    format!(
-        "idle_exit, and what a wake-up after {idle} us of idleness or more ({taken:.0} ns) takes longer than after {first} us"
-    )
-}
-
-/// A level is a sixth above the one before.
-const STEP: f64 = 7.0 / 6.0;
-
-/// Where `values` rise to another level: at most `most` places, as many as there are, where the levels describe the values best.
-fn steps(values: &[f64], most: usize) -> Vec<usize> {
-    let level = |range: Range<usize>| {
-        let logs = || values[range.clone()].iter().map(|v| v.max(1.0).ln());
-        let mean = logs().sum::<f64>() / range.len() as f64;
-        (mean, logs().map(|l| (l - mean).powi(2)).sum::<f64>())
-    };
-    let describes = |starts: &[usize]| {
-        let starts: Vec<usize> = [0].into_iter().chain(starts.iter().copied()).chain([values.len()]).collect();
-        let levels: Vec<(f64, f64)> = starts.windows(2).map(|w| level(w[0]..w[1])).collect();
-        let rises = levels.windows(2).all(|w| w[1].0 >= w[0].0 + STEP.ln());
-        rises.then(|| levels.iter().map(|l| l.1).sum::<f64>())
-    };
-    (1..=most)
-        .rev()
-        .find_map(|n| {
-            let chosen = (1..values.len()).combinations(n).filter_map(|starts| Some((describes(&starts)?, starts)));
-            chosen.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, starts)| starts)
-        })
-        .unwrap_or_default()
-}
-
 #[cfg(test)]
 mod tests {
+    use super::idle::{NEVER_NS, steps};
     use super::*;
     use crate::plan::Places;
     use contend_machine::Place;

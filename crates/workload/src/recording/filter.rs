@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use rustc_hash::FxHashMap;
 
-use super::chains::{Chain, Chains, is_recorder};
+use super::build::is_recorder;
+use super::chains::{Chain, Chains};
 use crate::model::step::What;
 
 /// The chosen tasks.

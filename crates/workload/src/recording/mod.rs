@@ -15,6 +15,7 @@
 //! steps, 8 bytes each, three for a wait.
 //! `docs/recordings.md` is the reference.
 
+mod build;
 mod chains;
 mod cut;
 mod filter;
@@ -155,7 +156,7 @@ impl RecordingSpec {
             Format::Xentrace => KernelWork::default(),
             _ => KernelWork::of(&machine),
         };
-        let mut chains = chains::Builder::new(sessions, work);
+        let mut chains = build::Builder::new(sessions, work);
         let mut waits = Waits::default();
         for event in &mut reader {
             let event = event?;
