@@ -136,6 +136,9 @@ words! {
     }
 }
 
+/// Shortest `rt_period_us`: 10 ticks of 10 ms.
+const RT_PERIOD_MIN_US: u64 = 100_000;
+
 switches! {
     /// All switches and tunables of one run.
     Features {
@@ -232,7 +235,7 @@ switches! {
         autogroup: bool = false,
         /// Limits on what a group may use (CFS bandwidth control, `cpu.max`), by the version that brought a way.
         cfs_bandwidth: CfsBandwidth = CfsBandwidth::V6_18,
-        /// sched_cfs_bandwidth_slice_us: what a CPU draws at once of a limited group's run time, in us.
+        /// sched_cfs_bandwidth_slice_us: what a CPU draws at once of a limited group's run time, in us, 1 or more.
         cfs_bandwidth_slice_us: u64 = 5_000,
 
         // ---- real-time ----
@@ -240,7 +243,7 @@ switches! {
         rt_throttle: RtThrottle = RtThrottle::FairServer,
         /// sched_rt_runtime_us: real-time tasks' part of each period in us; rt_period_us and more: no limit.
         rt_runtime_us: u64 = 950_000,
-        /// sched_rt_period_us in us.
+        /// sched_rt_period_us in us, 100,000 or more: throttling is looked at by the tick.
         rt_period_us: u64 = 1_000_000,
         /// sched_rr_timeslice_ms: slice of a SCHED_RR task in ms, counted in ticks.
         rr_timeslice_ms: u64 = 100,
@@ -294,12 +297,13 @@ impl Features {
         if self.next_buddy && !(self.wakeup_preemption && self.pick_buddy) {
             return Err(need("next_buddy", "wakeup_preemption = true and pick_buddy = true"));
         }
-        for (key, value) in
-            [("rt_period_us", self.rt_period_us), ("cfs_bandwidth_slice_us", self.cfs_bandwidth_slice_us)]
-        {
-            if value == 0 {
-                let expected = "should be 1 or more".into();
-                return Err(FeatureError { key: key.into(), value: "0".into(), expected });
+        for (key, value, least) in [
+            ("rt_period_us", self.rt_period_us, RT_PERIOD_MIN_US),
+            ("cfs_bandwidth_slice_us", self.cfs_bandwidth_slice_us, 1),
+        ] {
+            if value < least {
+                let expected = format!("should be {least} or more");
+                return Err(FeatureError { key: key.into(), value: value.to_string(), expected });
             }
         }
         let v5_2 = self.idle_search == IdleSearch::V5_2;

@@ -258,6 +258,10 @@ pub mod syscall {
     const FUTEX_GENERIC: i64 = 98;
     /// futex_wake, everywhere.
     const FUTEX_WAKE: i64 = 454;
+    /// sched_yield on x86-64.
+    pub const SCHED_YIELD_X86_64: i64 = 24;
+    /// sched_yield of the generic table.
+    const SCHED_YIELD_GENERIC: i64 = 124;
     /// execve on x86-64.
     pub const EXECVE_X86_64: i64 = 59;
     /// execve of the generic table.
@@ -267,6 +271,11 @@ pub mod syscall {
     /// these numbers, too; neither wakes anybody.
     pub fn is_futex(nr: i64) -> bool {
         matches!(nr, FUTEX_X86_64 | FUTEX_GENERIC | FUTEX_WAKE)
+    }
+
+    /// Is it sched_yield? On the other architecture each number is a call that hardly ever sleeps: dup3 and getsid.
+    pub fn is_sched_yield(nr: i64) -> bool {
+        matches!(nr, SCHED_YIELD_X86_64 | SCHED_YIELD_GENERIC)
     }
 
     /// Is it execve? `contend record` records it beside futex, and every command begins with one.

@@ -30,6 +30,7 @@ pub mod reader;
 pub mod report;
 pub mod sink;
 mod spool;
+mod strays;
 mod tally;
 mod text;
 mod tracedat;

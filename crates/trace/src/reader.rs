@@ -18,6 +18,7 @@ use crate::intern::Interner;
 use crate::lines::CAPACITY;
 use crate::report::ReadReport;
 use crate::spool::{Gunzip, ReadSeek, spool};
+use crate::strays::Strays;
 use crate::tally::Tally;
 use crate::text::{self, Style};
 use crate::xentrace::{self, Clock};
@@ -82,6 +83,7 @@ pub struct Reader {
     source: Source,
     names: Interner,
     tally: Tally,
+    strays: Strays,
     /// A compressed file was found to end too early.
     cut: Option<Arc<AtomicBool>>,
     done: bool,
@@ -152,7 +154,7 @@ impl Reader {
     }
 
     fn new(path: PathBuf, format: Format, source: Source, tally: Tally, cut: Option<Arc<AtomicBool>>) -> Self {
-        Self { path, format, source, names: Interner::default(), tally, cut, done: false }
+        Self { path, format, source, names: Interner::default(), tally, strays: Strays::default(), cut, done: false }
     }
 
     /// Says how fast the time stamps of a binary trace of Xen count: their frequency stands in no such trace, and is taken for
@@ -179,7 +181,7 @@ impl Reader {
             unparsable: t.unparsable.clone(),
             lost: t.lost,
             out_of_order: t.out_of_order,
-            strays: t.strays,
+            strays: t.strays + self.strays.count,
             unchained: t.unchained,
             truncated: t.truncated || self.cut.as_ref().is_some_and(|cut| cut.load(Ordering::Relaxed)),
             clock: t.clock.clone(),
@@ -191,11 +193,17 @@ impl Reader {
     }
 
     fn read(&mut self) -> io::Result<Option<Event>> {
-        match &mut self.source {
-            Source::Text(text) => text.next(&mut self.tally, &mut self.names),
-            Source::TraceDat(file) => file.next(&mut self.tally, &mut self.names),
-            Source::Perfetto(trace) => trace.next(&mut self.tally, &mut self.names),
-            Source::Xentrace(trace) => trace.next(&mut self.tally, &mut self.names),
+        let Self { source, tally, names, strays, .. } = self;
+        // Who ran is told as an event is read, that a gap which follows comes after it.
+        let chained = |event: Option<Event>, tally: &mut Tally| {
+            event.iter().for_each(|e| tally.chain(e.cpu, &e.kind));
+            event
+        };
+        match source {
+            Source::Text(text) => strays.next(|| Ok(chained(text.next(tally, names)?, tally))),
+            Source::TraceDat(file) => Ok(chained(file.next(tally, names)?, tally)),
+            Source::Perfetto(trace) => Ok(chained(trace.next(tally, names)?, tally)),
+            Source::Xentrace(trace) => Ok(chained(trace.next(tally, names)?, tally)),
         }
     }
 

@@ -39,7 +39,6 @@ impl Tally {
     pub(crate) fn event(&mut self, event: &Event) {
         self.events += 1;
         self.order(event.ts);
-        self.chain(event.cpu, &event.kind);
     }
 
     /// CPUs that recorded an event, ascending.
@@ -58,7 +57,8 @@ impl Tally {
         }
     }
 
-    fn chain(&mut self, cpu: u32, kind: &Kind) {
+    /// An event is read: who runs on its CPU?
+    pub(crate) fn chain(&mut self, cpu: u32, kind: &Kind) {
         let cpu = cpu as usize;
         if self.cpus.len() <= cpu {
             self.cpus.resize(cpu + 1, None);

@@ -170,6 +170,78 @@ cmd-10 [000] d..2. 1.000016: sched_wakeup_new: comm=cmd pid=11 prio=120 target_c
     assert_eq!(of(tasks), (0, 3, Outcome::Finished));
 }
 
+/// Where all system calls are recorded, they say who yields; where no wake-up is, nothing does.
+#[test]
+fn yields_are_not_made_up() {
+    let switch = |us: u32, from: u32, to: u32| {
+        format!(
+            "cmd-{from} [000] d..2. 1.{us:06}: sched_switch: prev_comm=cmd prev_pid={from} prev_prio=120 prev_state=R ==> \
+             next_comm=cmd next_pid={to} next_prio=120\n"
+        )
+    };
+    let interrupt = "<idle>-0 [000] d.h1. 1.000001: hrtimer_expire_entry: hrtimer=0xff now=1 function=tick\n\
+                     <idle>-0 [000] d.h1. 1.000001: hrtimer_expire_exit: hrtimer=0xff\n";
+    let woken = "<idle>-0 [000] d..2. 1.000002: sched_waking: comm=cmd pid=10 prio=120 target_cpu=000\n";
+    let call = |us: u32, nr: u32| format!("cmd-11 [000] ..... 1.{us:06}: sys_enter: NR {nr} (0, 0, 0, 0, 0, 0)\n");
+    let yields = |woken: &str, call: &str| {
+        let text =
+            interrupt.to_string() + woken + &switch(50, 0, 10) + &switch(100, 10, 11) + call + &switch(110, 11, 10);
+        build(&text, &RecordingSpec { all: true, ..small() }).expect("a recording").1.yields
+    };
+    assert_eq!(yields(woken, ""), 1);
+    assert_eq!(yields("", ""), 0, "the wake-up that preempted may not be recorded");
+    assert_eq!(yields(woken, &call(105, 24)), 1);
+    assert_eq!(yields(woken, &call(105, 39)), 0, "it was in another call");
+}
+
+/// A task becomes a real-time one, sleeps twice, and is an ordinary one again when it exits.
+#[test]
+fn classes_change_where_they_did() {
+    let text = "\
+sh-10 [000] ..... 1.000002: sched_switch: prev_comm=swapper/0 prev_pid=0 prev_prio=120 prev_state=R ==> next_comm=sh next_pid=10 next_prio=120
+sh-10 [000] ..... 1.000010: sched_process_exec: filename=/bin/cmd pid=10 old_pid=10
+cmd-10 [000] d..2. 1.000100: sched_switch: prev_comm=cmd prev_pid=10 prev_prio=19 prev_state=S ==> next_comm=swapper/0 next_pid=0 next_prio=120
+<idle>-0 [000] d.h2. 1.000200: sched_waking: comm=cmd pid=10 prio=19 target_cpu=000
+<idle>-0 [000] d..2. 1.000202: sched_switch: prev_comm=swapper/0 prev_pid=0 prev_prio=120 prev_state=R ==> next_comm=cmd next_pid=10 next_prio=19
+cmd-10 [000] d..2. 1.000300: sched_switch: prev_comm=cmd prev_pid=10 prev_prio=19 prev_state=S ==> next_comm=swapper/0 next_pid=0 next_prio=120
+<idle>-0 [000] d.h2. 1.000400: sched_waking: comm=cmd pid=10 prio=19 target_cpu=000
+<idle>-0 [000] d..2. 1.000402: sched_switch: prev_comm=swapper/0 prev_pid=0 prev_prio=120 prev_state=R ==> next_comm=cmd next_pid=10 next_prio=19
+cmd-10 [000] d..2. 1.000500: sched_switch: prev_comm=cmd prev_pid=10 prev_prio=125 prev_state=X ==> next_comm=swapper/0 next_pid=0 next_prio=120
+";
+    let spec = small();
+    let (model, r) = spec.model(text.into(), &|_| Ok(free())).expect("a recording");
+    let (fifo, nice) = (Sched::Fifo(80), Sched::Normal(5));
+    assert_eq!(model.scheds_of(0).collect::<Vec<_>>(), [Sched::Normal(0), fifo, nice]);
+    assert_eq!((r.realtime, r.reclassed, model.main_sched(0)), (1, 2, fifo));
+    let told: Vec<What> = model.steps_of(0).filter(|s| matches!(s, What::Run(_) | What::Sched(_))).collect();
+    assert!(matches!(told[..], [What::Run(_), What::Sched(_), What::Run(_), What::Run(_), What::Sched(_)]), "{told:?}");
+    // Through a file.
+    let again = Model::parse(&Model::Exact(model.clone()).to_bytes(), "m").expect("a model");
+    assert!(matches!(again, Model::Exact(again) if again.steps == model.steps));
+    let task = |w: Workload| simulated("1c", w).tasks[0].sched;
+    assert_eq!(task(build(text, &spec).expect("a recording").0), nice);
+}
+
+#[test]
+fn what_does_not_say_who_ran_when_is_refused() {
+    let lines = |of: &dyn Fn(usize, &str) -> bool| {
+        SMALL.lines().enumerate().filter(|(i, l)| of(*i, l)).fold(String::new(), |all, (_, l)| all + l + "\n")
+    };
+    let refused = |text: &str| build(text, &small()).map(|_| ()).expect_err("no recording").to_string();
+    let woken = lines(&|_, l| l.contains("sched_wak"));
+    assert!(refused(&woken).contains("small: no sched_switch among its 4 events"), "{}", refused(&woken));
+    let earlier = SMALL.replace(" 1.0", " 8.0") + SMALL;
+    assert!(refused(&earlier).contains("events go back in time, by up to 7.000 s"), "{}", refused(&earlier));
+    // A stamp that cannot be is one event's damage.
+    let whole = build(SMALL, &small()).expect("a recording").1;
+    let stray = lines(&|i, _| i < 5)
+        + "sh-10 [000] d..2. 2000000000.000010: sched_waking: comm=a pid=77 prio=120 target_cpu=000\n"
+        + &lines(&|i, _| i >= 5);
+    let r = build(&stray, &small()).expect("a recording").1;
+    assert_eq!((r.span_ns, r.steps), (whole.span_ns, whole.steps));
+    assert_eq!(r.read.expect("counts").strays, 1);
+}
+
 /// A task wakes another on its CPU, twelve times: by a pipe and by a futex in turns. The woken one comes 2 us later.
 #[test]
 fn what_follows_a_wake_up_and_which_are_synchronous() {

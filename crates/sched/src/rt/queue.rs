@@ -52,6 +52,8 @@ struct Throttle {
     /// `fair-server`: the beginning of the period in which fair tasks began to wait, and what they have had since.
     starving: Option<Time>,
     served: Nanos,
+    /// When a fair task was last seen here.
+    seen: Time,
 }
 
 impl Queue {
@@ -105,7 +107,12 @@ impl Queue {
             }
             RtThrottle::FairServer => {
                 let wait = fair > 0 && self.running.is_some();
-                if !t.on && t.starving.is_none_or(|since| now - since >= period) {
+                // Who waited and had nothing has it when he comes back: balancing may take him round and round.
+                let owed = t.served == 0 && now - t.seen < period;
+                if fair > 0 {
+                    t.seen = now;
+                }
+                if !t.on && t.starving.is_none_or(|since| now - since >= period && !owed) {
                     (t.starving, t.served) = (wait.then_some(now), 0);
                 }
                 // A moment without fair tasks does not begin the period anew.
@@ -333,6 +340,32 @@ mod tests {
         assert_eq!(hog(&f, 0, 20), [20_000 * MS, 0, 0]);
         let f = Features { rt_throttle: RtThrottle::None, ..f };
         assert_eq!(hog(&f, 1, 20), [20_000 * MS, 0, 0]);
+    }
+
+    /// A fair task comes for 130 ms of every 390, as balancing takes it round three CPUs.
+    #[test]
+    fn the_fair_server_serves_who_comes_and_goes() {
+        let f = Features { rt_throttle: RtThrottle::FairServer, ..Features::default() };
+        let mut rq = RtRq::default();
+        rq.enqueue(TaskId(0), 1);
+        rq.set_next(TaskId(0), 1, false);
+        let mut served = 0;
+        for tick in 0..20_000 {
+            let (now, fair) = (tick * MS, u32::from(tick % 390 < 130));
+            rq.throttle(&f, fair, now);
+            let on = rq.throttled();
+            if on == rq.runs() {
+                rq.account(now);
+                rq.set_fair_runs(on);
+                if on {
+                    rq.put_prev(TaskId(0), 1, true, true);
+                } else {
+                    rq.set_next(TaskId(0), 1, false);
+                }
+            }
+            served += u64::from(on);
+        }
+        assert!((500..=1000).contains(&served), "ms in 20 s: {served}");
     }
 
     #[test]

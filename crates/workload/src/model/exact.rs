@@ -92,6 +92,32 @@ impl Exact {
         parents
     }
 
+    /// The classes and priorities that a task has, in order.
+    pub fn scheds_of(&self, task: usize) -> impl Iterator<Item = Sched> + '_ {
+        let later = self.steps_of(task).filter_map(|s| if let What::Sched(sched) = s { Some(sched) } else { None });
+        std::iter::once(self.tasks[task].sched).chain(later)
+    }
+
+    /// The one in which a task sleeps most often; of equals the first.
+    pub fn main_sched(&self, task: usize) -> Sched {
+        let mut sleeps: Vec<(Sched, u64)> = vec![(self.tasks[task].sched, 0)];
+        let mut at = 0;
+        for step in self.steps_of(task) {
+            match step {
+                What::Sched(sched) => {
+                    at = sleeps.iter().position(|(s, _)| *s == sched).unwrap_or(sleeps.len());
+                    if at == sleeps.len() {
+                        sleeps.push((sched, 0));
+                    }
+                }
+                What::Sleep(..) => sleeps[at].1 += 1,
+                _ => {}
+            }
+        }
+        let most = sleeps.iter().map(|(_, n)| *n).max();
+        sleeps.into_iter().find(|(_, n)| Some(*n) == most).expect("the first is there").0
+    }
+
     /// CPU time of a task, in ns.
     pub fn run_ns(&self, task: usize) -> u64 {
         self.steps_of(task).map(|s| if let What::Run(ns) | What::Kernel(ns, _) = s { ns } else { 0 }).sum()

@@ -1,9 +1,11 @@
 //! Model files: fitted ones are TOML, exact ones Arrow IPC with a row a step. A file's form is told by its content.
 //!
-//! The columns of an exact model: `task` (number), `step` (`run`, `kernel`, `sleep`, `post`, `spawn`, `yield`, `lock`, `locked`,
-//! `unlock`), `ns` (of run, kernel and sleep), `why` (of sleep: [`Why`]; of post: `sync` or nothing; of lock: `waited` or nothing), `peer`
+//! The columns of an exact model: `task` (number), `step` (`run`, `kernel`, `sleep`, `post`, `spawn`, `yield`, `sched`, `lock`, `locked`,
+//! `unlock`), `ns` (of run, kernel and sleep), `why` (of sleep: [`Why`]; of post: `sync` or nothing; of lock: `waited` or nothing; of sched the
+//! class from there on, `fifo:50` say), `peer`
 //! (of post and spawn the task, of a sleep the task that ended it, or the CPU of the device's interrupt; of lock and unlock the mutex). The tasks and where the model is from are TOML under the schema's key `contend_model`.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
 use std::io::Cursor;
@@ -15,6 +17,7 @@ use arrow_array::types::{UInt32Type, UInt64Type};
 use arrow_array::{Array, ArrayRef, RecordBatch, StringArray, UInt32Array, UInt64Array};
 use arrow_schema::{DataType, Field, Schema};
 use contend_machine::Unit;
+use contend_sim::program::Sched;
 use serde::{Deserialize, Serialize};
 use toml::de::DeTable;
 
@@ -221,20 +224,21 @@ fn columns(model: &Exact) -> Vec<u8> {
     let mut task: Vec<u32> = Vec::new();
     let mut step: Vec<&str> = Vec::new();
     let mut ns: Vec<Option<u64>> = Vec::new();
-    let mut why: Vec<Option<&str>> = Vec::new();
+    let mut why: Vec<Option<Cow<'_, str>>> = Vec::new();
     let mut peer: Vec<Option<u32>> = Vec::new();
     for i in 0..model.tasks.len() {
         for what in model.steps_of(i) {
             let row = match what {
                 What::Run(n) => ("run", Some(n), None, None),
-                What::Kernel(n, blocks) => ("kernel", Some(n), blocks.then_some(BLOCKS), None),
-                What::Sleep(n, w) => ("sleep", Some(n), Some(w.name()), None),
-                What::Post(t, sync) => ("post", None, sync.then_some(SYNC), Some(t)),
+                What::Kernel(n, blocks) => ("kernel", Some(n), blocks.then_some(BLOCKS.into()), None),
+                What::Sleep(n, w) => ("sleep", Some(n), Some(w.name().into()), None),
+                What::Post(t, sync) => ("post", None, sync.then_some(SYNC.into()), Some(t)),
                 What::Spawn(t) => ("spawn", None, None, Some(t)),
                 What::Yield => ("yield", None, None, None),
-                What::Lock(m, waited) => ("lock", None, waited.then_some(WAITED), Some(m)),
+                What::Lock(m, waited) => ("lock", None, waited.then_some(WAITED.into()), Some(m)),
                 What::Locked => ("locked", None, None, None),
                 What::Unlock(m) => ("unlock", None, None, Some(m)),
+                What::Sched(s) => ("sched", None, Some(s.to_string().into()), None),
                 What::By(t) | What::On(t) => {
                     // Belongs to the sleep before.
                     *peer.last_mut().expect("follows a sleep") = Some(t);
@@ -280,7 +284,7 @@ fn columns(model: &Exact) -> Vec<u8> {
         Arc::new(UInt32Array::from(task)),
         Arc::new(StringArray::from_iter_values(step)),
         Arc::new(UInt64Array::from(ns)),
-        Arc::new(StringArray::from(why)),
+        Arc::new(StringArray::from_iter(why)),
         Arc::new(UInt32Array::from(peer)),
     ];
     let batch = RecordBatch::try_new(Arc::clone(&schema), columns).expect("columns of equal length");
@@ -376,6 +380,12 @@ fn read_batch(batch: &RecordBatch, row: &mut usize, steps: &mut [Vec<Step>]) -> 
                 out.push(Step::new(What::Lock(peer().ok_or("peer: the mutex is missing")?, !word.is_empty())));
             }
             "locked" => out.push(Step::new(What::Locked)),
+            "sched" => {
+                let word = if why.is_valid(i) { why.value(i) } else { "" };
+                let sched = Sched::parse(word)
+                    .ok_or_else(|| format!("why: found \"{word}\"; should be {}, of a sched step", Sched::ALLOWED))?;
+                out.push(Step::new(What::Sched(sched)));
+            }
             "unlock" => out.push(Step::new(What::Unlock(peer().ok_or("peer: the mutex is missing")?))),
             "sleep" => {
                 let word = if why.is_valid(i) { why.value(i) } else { "" };
@@ -390,7 +400,7 @@ fn read_batch(batch: &RecordBatch, row: &mut usize, steps: &mut [Vec<Step>]) -> 
                 }
             }
             word => {
-                let right = "run, kernel, sleep, post, spawn, yield, lock, locked or unlock";
+                let right = "run, kernel, sleep, post, spawn, yield, sched, lock, locked or unlock";
                 return Err(format!("step: found \"{word}\"; should be {right}"));
             }
         }

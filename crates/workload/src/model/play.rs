@@ -450,6 +450,7 @@ impl Player {
                 Op::Spawn(Box::new(self.copy.task(&self.tape, child, Some(self.number))))
             }
             What::Yield => Op::Yield,
+            What::Sched(sched) => Op::SetScheduler(sched),
             What::Lock(..) | What::Unlock(_) => return self.mutex(at),
             What::Nop | What::By(_) | What::On(_) | What::Locked => return None,
         })

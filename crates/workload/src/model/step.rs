@@ -1,5 +1,7 @@
 //! The steps that an exact model's tasks do.
 
+use contend_sim::program::Sched;
+
 /// One step in 8 bytes: a kind in the upper 8 bits, why it sleeps or how it wakes in the next 6, a number below.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Step(u64);
@@ -32,6 +34,8 @@ pub enum What {
     Locked,
     /// Unlock this mutex. A post that follows is part of it.
     Unlock(u32),
+    /// From here on it is of this class and priority.
+    Sched(Sched),
 }
 
 /// What ended a sleep.
@@ -93,6 +97,10 @@ impl Step {
             What::Lock(mutex, waited) => (9, u64::from(waited), mutex.into()),
             What::Locked => (10, 0, 0),
             What::Unlock(mutex) => (11, 0, mutex.into()),
+            What::Sched(sched) => {
+                let (class, prio) = pack(sched);
+                (12, class, prio.into())
+            }
         };
         Step(tag << 56 | why << 50 | number.min(NUMBER))
     }
@@ -112,7 +120,29 @@ impl Step {
             9 => What::Lock(n as u32, self.0 >> 50 & 1 != 0),
             10 => What::Locked,
             11 => What::Unlock(n as u32),
+            12 => What::Sched(unpack(self.0 >> 50 & 0x3f, n as u8)),
             _ => What::Nop,
         }
+    }
+}
+
+/// A class in 6 bits, and its priority or nice value in 8.
+fn pack(sched: Sched) -> (u64, u8) {
+    match sched {
+        Sched::Normal(nice) => (0, nice.cast_unsigned()),
+        Sched::Batch(nice) => (1, nice.cast_unsigned()),
+        Sched::Idle => (2, 0),
+        Sched::Fifo(prio) => (3, prio),
+        Sched::RoundRobin(prio) => (4, prio),
+    }
+}
+
+fn unpack(class: u64, prio: u8) -> Sched {
+    match class {
+        0 => Sched::Normal(prio.cast_signed()),
+        1 => Sched::Batch(prio.cast_signed()),
+        2 => Sched::Idle,
+        3 => Sched::Fifo(prio),
+        _ => Sched::RoundRobin(prio),
     }
 }

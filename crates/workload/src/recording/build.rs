@@ -44,6 +44,10 @@ pub struct Builder {
     has_futex: bool,
     /// It says whether a switch is due.
     tells_due: bool,
+    /// It has all system calls.
+    has_calls: bool,
+    /// Switches in it.
+    switches: u64,
     /// Time of the first event.
     first_ts: Option<u64>,
     last_ts: u64,
@@ -83,6 +87,8 @@ impl Builder {
             has_exec: false,
             has_futex: false,
             tells_due: false,
+            has_calls: false,
+            switches: 0,
             first_ts: None,
             last_ts: 0,
         }
@@ -94,7 +100,8 @@ impl Builder {
             t.flush(end);
         }
         let tail = (self.tails.len() >= TAILS_MIN).then(|| self.tails.value_at_quantile(0.5));
-        Chains { tasks: self.tasks, execs: self.execs, order: self.order, last_ts: end, tail }
+        let Builder { tasks, execs, order, switches, .. } = self;
+        Chains { tasks, execs, order, switches, last_ts: end, tail }
     }
 
     pub fn event(&mut self, e: &Event) {
@@ -122,6 +129,7 @@ impl Builder {
         let cpu = e.cpu as usize;
         match &e.kind {
             Kind::Switch { prev, prev_state, next } => {
+                self.switches += 1;
                 let left = self.current(e, prev, first);
                 let yields = left.is_some_and(|i| *prev_state == TaskState::RUNNABLE && self.yields(i, next, e));
                 if let Some(i) = left.filter(|_| prev_state.is_runnable() && !yields) {
@@ -130,6 +138,7 @@ impl Builder {
                 if let Some(i) = left {
                     self.settle(i, e.cpu, e.ts);
                     let t = &mut self.tasks[i as usize];
+                    t.reclass();
                     t.switches += 1;
                     t.kernel |= prev_state.prev_state() & TaskState::IDLE.prev_state() != 0;
                     t.state = if prev_state.is_runnable() {
@@ -230,13 +239,16 @@ impl Builder {
                 }
             }
             Kind::Syscall { nr, entry } => {
-                self.has_futex |= syscall::is_futex(*nr) || syscall::is_execve(*nr);
+                let chosen = syscall::is_futex(*nr) || syscall::is_execve(*nr);
+                self.has_futex |= chosen;
+                self.has_calls |= *entry && !chosen;
                 self.tells_due |= e.resched;
                 if self.tells_due && !entry && !e.resched {
                     self.undisturbed[cpu] = e.ts;
                 }
                 if let Some(&i) = self.by_pid.get(&e.pid) {
                     self.tasks[i as usize].in_futex = *entry && syscall::is_futex(*nr);
+                    self.tasks[i as usize].in_yield = *entry && syscall::is_sched_yield(*nr);
                     if self.tasks[i as usize].mutexes.call.is_some() && !entry {
                         self.written(i, e);
                         self.tasks[i as usize].futex_ends();
@@ -312,6 +324,8 @@ impl Builder {
             pid,
             first_name: name.clone(),
             name,
+            first_prio: prio,
+            told_prio: prio,
             prio,
             parent: None,
             session: self.sessions.get(&pid).copied(),
@@ -323,6 +337,7 @@ impl Builder {
             exited: false,
             starts: false,
             in_futex: false,
+            in_yield: false,
             mutexes: Holder::default(),
             on: u32::MAX,
             came: ts,
@@ -448,11 +463,17 @@ impl Builder {
         self.woken[cpu] = self.woken[cpu].max(ts);
     }
 
-    /// A runnable task leaves: by its own wish, if nothing was there to preempt it. The next one had waited before it came, no
+    /// A runnable task leaves: by its own wish, as its system call says where all are recorded; elsewhere if nothing was there to preempt it. The next one had waited before it came, no
     /// interrupt was served in between or just before, and nobody was woken here meanwhile, by itself or another: that has the kernel
     /// choose anew, and it may choose a third. A wake-up is over with the next system call that is left with no switch due.
     fn yields(&self, i: u32, next: &TaskRef, e: &Event) -> bool {
         let t = &self.tasks[i as usize];
+        if self.has_calls {
+            return t.in_yield;
+        }
+        if self.woken.is_empty() {
+            return false; // wake-ups are not in the recording
+        }
         let since = t.came.max(self.undisturbed[e.cpu as usize]);
         let waited = self.by_pid.get(&next.pid).is_some_and(|&n| self.tasks[n as usize].ready <= since);
         let Some(left) = self.interrupts[e.cpu as usize].left() else {
@@ -506,6 +527,7 @@ impl Builder {
         }
         t.state = State::Running(ts);
         t.came = ts;
+        t.reclass();
         self.forget(stale);
     }
 

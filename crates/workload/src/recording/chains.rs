@@ -1,5 +1,6 @@
 //! The chain of every task in a recording: what it did, step by step.
 
+use contend_sim::program::Sched;
 use contend_trace::event::Comm;
 use rustc_hash::FxHashSet;
 
@@ -53,6 +54,9 @@ pub struct Chain {
     pub name: Comm,
     /// Name at its first event.
     pub first_name: Comm,
+    /// In the kernel's numbers: at the first event, as the steps have it, and at the last one.
+    pub first_prio: i32,
+    pub(super) told_prio: i32,
     pub prio: i32,
     pub parent: Option<u32>,
     /// Its session, as far as that is known.
@@ -70,6 +74,8 @@ pub struct Chain {
     pub(super) starts: bool,
     /// In the system call futex.
     pub(super) in_futex: bool,
+    /// In the system call sched_yield.
+    pub(super) in_yield: bool,
     /// Its mutexes.
     pub mutexes: Holder,
     /// Its last CPU; when it came there, when it last became runnable, and when it last woke another.
@@ -100,6 +106,8 @@ pub struct Chains {
     pub tasks: Vec<Chain>,
     pub execs: Vec<Exec>,
     pub order: Vec<Order>,
+    /// Switches in the recording.
+    pub switches: u64,
     pub last_ts: u64,
     /// From `sched_waking` to `sched_switch`, in ns, where a woken task preempted its waker at once: the median. `None`: hardly ever
     /// seen.
@@ -135,6 +143,32 @@ impl Chain {
             self.run = self.run.saturating_add(ts.saturating_sub(since));
             self.state = State::Running(ts);
         }
+    }
+
+    /// Its priority at the step `at`, in the kernel's numbers.
+    pub fn prio_at(&self, at: usize) -> i32 {
+        let changes = self.steps[..at].iter().rev().map(|s| s.what());
+        changes
+            .filter_map(|s| if let What::Sched(sched) = s { Some(sched.kernel_prio()) } else { None })
+            .next()
+            .unwrap_or(self.first_prio)
+    }
+
+    /// Its class or priority may have changed since its last step: that comes after what it has run until now.
+    pub(super) fn reclass(&mut self) {
+        if self.prio == self.told_prio {
+            return;
+        }
+        self.told_prio = self.prio;
+        if self.steps.is_empty() && self.run == 0 && self.switches == 0 {
+            self.first_prio = self.prio;
+            return;
+        }
+        if self.run > 0 {
+            self.steps.push(Step::new(What::Run(self.run)));
+            self.run = 0;
+        }
+        self.steps.push(Step::new(What::Sched(Sched::of_kernel_prio(self.prio))));
     }
 
     /// Write down what has been run.

@@ -50,12 +50,12 @@ pub fn cut(chains: &Chains, chosen: &Chosen, source: Source, work: &KernelWork) 
             model.steps.push(Step::new(What::Sleep(ts - begin, Why::Unseen)));
         }
         let task = one(chains, t, at, (&number, work, tail), &mut model.steps, &mut r);
-        let (name, pid, sched) = (t.name.to_string(), t.pid, Sched::of_kernel_prio(t.prio));
+        let (name, pid, sched) = (t.name.to_string(), t.pid, Sched::of_kernel_prio(t.prio_at(at)));
         let to = model.steps.len();
         let (initial, session) = (!spawned[i], t.session);
         model.tasks.push(Task { name, pid, sched, session, from, to, initial, exited: t.exited });
         r.initial += u64::from(!spawned[i]);
-        r.realtime += u64::from(t.prio < 100);
+        r.realtime += u64::from(model.scheds_of(model.tasks.len() - 1).any(|s| s.rt().is_some()));
         r.per_task.push(task);
     }
     r.steps = model.steps.len() as u64;
@@ -164,6 +164,10 @@ fn one(
             }
             What::Nop | What::By(_) | What::On(_) => continue,
             What::Lock(..) | What::Locked | What::Unlock(_) => what,
+            What::Sched(_) => {
+                r.reclassed += 1;
+                what
+            }
             What::Yield => {
                 r.yields += 1;
                 What::Yield

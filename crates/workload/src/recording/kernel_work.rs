@@ -78,7 +78,8 @@ impl KernelWork {
             | What::On(_)
             | What::Lock(..)
             | What::Locked
-            | What::Unlock(_) => 0,
+            | What::Unlock(_)
+            | What::Sched(_) => 0,
         }
     }
 }

@@ -35,6 +35,7 @@ use std::io::Cursor;
 use contend_machine::Machine;
 use contend_sim::program::Workload;
 use contend_trace::event::Event;
+use contend_trace::report::OutOfOrder;
 use contend_trace::xentrace::Clock;
 use contend_trace::{Format, ReadReport, Reader};
 use rustc_hash::FxHashSet;
@@ -47,6 +48,11 @@ use crate::model::{Exact, PlayOptions, Source, play};
 use crate::spec::keys::spec;
 use crate::spec::{ReadFile, TASKS_MAX};
 use crate::speed::{RecordedOn, Rescaled};
+
+/// A recording of which more than one event in so many lies before an earlier one, and one of them by more than a second, is not one. (Buffers
+/// of several CPUs are mixed a little, and a damaged time stamp is one event's.)
+const DISORDER_SHARE: u64 = 20;
+const DISORDER_NS: u64 = 1_000_000_000;
 
 spec! {
     /// A recording of a real kernel, replayed task by task (docs/recordings.md). Ends with the recording's tasks.
@@ -164,11 +170,20 @@ impl RecordingSpec {
             waits.event(&event);
             each(&event);
         }
+        let (chains, report) = (chains.finish(), reader.report());
+        let file = || self.file.clone();
+        if chains.switches == 0 {
+            return Err(RecordingError::NoSwitches { file: file(), events: report.events });
+        }
+        let OutOfOrder { count, worst_ns } = report.out_of_order;
+        if count > report.events / DISORDER_SHARE && worst_ns > DISORDER_NS {
+            return Err(RecordingError::OutOfOrder { file: file(), count, events: report.events, worst_ns });
+        }
         Ok(Recorded {
-            file: self.file.clone(),
-            chains: chains.finish(),
+            file: file(),
+            chains,
             waits,
-            report: reader.report(),
+            report,
             work,
             recorded_on: RecordedOn { name: machine.name, speed: machine.costs.cpu.speed },
             cpu_hz: self.cpu_hz,

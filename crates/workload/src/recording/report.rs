@@ -20,8 +20,10 @@ pub struct RecordingReport {
     pub outside: u64,
     /// Kernel threads among those.
     pub kernel_threads: u64,
-    /// Tasks that ran with a real-time priority; replayed as `SCHED_FIFO`.
+    /// Tasks that ran with a real-time priority, if only for a while; replayed as `SCHED_FIFO` there.
     pub realtime: u64,
+    /// Changes of class, priority or nice value.
+    pub reclassed: u64,
     /// Stretches of running between two sleeps.
     pub bursts: u64,
     /// Recorded time of all runs, in ns.
@@ -160,6 +162,7 @@ impl fmt::Display for RecordingReport {
             (self.unchained, "times a task came to a CPU or left it unrecorded"),
             (self.ambiguous, "wake-ups that may be interrupts' (the recording has no flags)"),
             (self.realtime, "real-time tasks, replayed as SCHED_FIFO"),
+            (self.reclassed, "changes of class, priority or nice value, replayed"),
         ];
         if let Some(read) = &self.read {
             write!(f, "{}", contend_trace::Damage(read))?;
@@ -186,6 +189,32 @@ pub enum RecordingError {
     NoTasks {
         /// The file.
         file: String,
+    },
+    /// It does not say who ran.
+    #[error(
+        "{file}: no sched_switch among its {events} events: nobody knows who ran when; record the events sched:sched_switch, \
+         sched_waking, sched_wakeup_new, sched_process_fork, sched_process_exec and sched_process_exit"
+    )]
+    NoSwitches {
+        /// The file.
+        file: String,
+        /// All events.
+        events: u64,
+    },
+    /// It is no one recording in the order of time.
+    #[error(
+        "{file}: {count} of its {events} events go back in time, by up to {:.3} s: it is not sorted by time, or more than one recording",
+        *worst_ns as f64 / 1e9
+    )]
+    OutOfOrder {
+        /// The file.
+        file: String,
+        /// Events before an earlier one.
+        count: u64,
+        /// All events.
+        events: u64,
+        /// The longest way back, in ns.
+        worst_ns: u64,
     },
     /// A frequency for time stamps that are ns.
     #[error("{file}: cpu_hz: found {hz}; should be left out: {format} has times, not a count of clocks")]

@@ -49,7 +49,7 @@ pub fn fit(model: &Exact) -> Fitted {
         let s = &mut seen[role_of[i]];
         s.lives += 1;
         s.tasks += u32::from(t.initial);
-        s.sched = t.sched;
+        s.sched = model.main_sched(i);
         let (mut run, mut turns, mut slept) = (0u64, 0u32, 0u64);
         let mut steps = model.steps_of(i).peekable();
         // The first sleep of a task that comes late is its delay, and no turn's end.
@@ -92,7 +92,8 @@ pub fn fit(model: &Exact) -> Fitted {
                 | What::On(_)
                 | What::Lock(..)
                 | What::Locked
-                | What::Unlock(_) => {}
+                | What::Unlock(_)
+                | What::Sched(_) => {}
             }
         }
         // The last turn ends in the exit.
@@ -206,7 +207,8 @@ fn roles(model: &Exact) -> (Vec<String>, Vec<usize>) {
     let mut role_of = Vec::with_capacity(model.tasks.len());
     for (i, t) in model.tasks.iter().enumerate() {
         // Parents stand before their children.
-        let key = (t.name.clone(), parents[i].map(|p| role_of[p as usize]), t.sched);
+        let name = if t.name.is_empty() { "(unnamed)".into() } else { t.name.clone() };
+        let key = (name, parents[i].map(|p| role_of[p as usize]), model.main_sched(i));
         let role = keys.iter().position(|k| *k == key).unwrap_or_else(|| {
             keys.push(key);
             keys.len() - 1
@@ -234,6 +236,14 @@ fn roles(model: &Exact) -> (Vec<String>, Vec<usize>) {
 mod tests {
     use super::*;
     use crate::model::Task;
+
+    #[test]
+    fn a_role_has_a_name_if_its_tasks_have_none() {
+        let mut model = Exact::default();
+        let (name, sched) = (String::new(), Sched::default());
+        model.tasks.push(Task { name, pid: 1, sched, session: None, from: 0, to: 0, initial: true, exited: true });
+        assert_eq!(fit(&model).roles[0].name, "(unnamed)");
+    }
 
     #[test]
     fn roles_are_of_one_class_and_nice_value() {
