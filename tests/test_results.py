@@ -86,6 +86,16 @@ def test_virtual_machines_share_by_the_weights_of_their_groups() -> None:
     }
 
 
+def test_waits_for_a_spinlock_count_until_the_run_ends() -> None:
+    loop = {"kind": "lock-loop", "lock": "spinlock", "tasks": 4, "outside_ns": 0, "duration_ms": 100}
+    summary = package.run({"machine": "4c", "workload": {**loop, "critical_ns": 1_000_000_000}}).summary
+    (lock,) = (lock for lock in summary["locks"] if lock["kind"] == "spinlock")
+    assert (lock["acquisitions"], lock["contended"]) == (1, 3)
+    assert lock["wait_s"] == pytest.approx(summary["ledger_ns"]["spin_lock_wait"] / 1e9, rel=1e-3)
+    assert lock["wait_max_us"] > 99_000
+    assert lock["hold_s"] > 0.099
+
+
 def test_another_seed_is_another_run(tmp_path: Path) -> None:
     random_load = {"machine": "4c", "workload": {"kind": "mmc", "jobs": 50}}
     hashes = {package.run(random_load, seed=seed).summary["trace_hash"] for seed in range(4)}

@@ -527,6 +527,12 @@ fn recorded_cpus(path: &Path) -> Result<usize> {
         event?;
     }
     let report = reader.report();
+    if report.events == 0 {
+        let others: Vec<String> = report.unknown.iter().take(3).map(|(name, n)| format!("{name} {n}")).collect();
+        let found = format!("a recording with no event of the scheduler ({})", others.join(", "));
+        let right = "record sched_switch, sched_waking, sched_wakeup_new and sched_process_fork, exec and exit; `perf script` needs -F +trace";
+        return Err(ScenarioError::WrongKind { file: name, found, right: right.into() });
+    }
     let seen = report.cpus.iter().max().map_or(0, |&c| c as usize + 1);
     let cpus = seen.max(report.cpus_declared.unwrap_or(0) as usize);
     if !(1..=contend_platform::CpuId::MAX_CPUS).contains(&cpus) {

@@ -113,6 +113,7 @@ pub struct LockCounters {
     wait_ns: AtomicU64,
     wait_ns_max: AtomicU64,
     hold_ns: AtomicU64,
+    /// When it was taken, + 1; 0: it is free.
     since: AtomicU64,
 }
 
@@ -131,6 +132,15 @@ pub struct LockStats {
     pub hold_ns: Nanos,
 }
 
+impl LockStats {
+    /// Somebody has waited so long, and still does.
+    pub fn waits_on(&mut self, ns: Nanos) {
+        self.contended += 1;
+        self.wait_ns += ns;
+        self.wait_ns_max = self.wait_ns_max.max(ns);
+    }
+}
+
 fn add(counter: &AtomicU64, n: u64) {
     counter.store(counter.load(Relaxed) + n, Relaxed);
 }
@@ -145,11 +155,18 @@ impl LockCounters {
             add(&self.wait_ns, waited);
             self.wait_ns_max.store(self.wait_ns_max.load(Relaxed).max(waited), Relaxed);
         }
-        self.since.store(now, Relaxed);
+        self.since.store(now + 1, Relaxed);
     }
     /// It is about to be released.
     pub fn released(&self, now: Time) {
-        add(&self.hold_ns, now.saturating_sub(self.since.load(Relaxed)));
+        add(&self.hold_ns, (now + 1).saturating_sub(self.since.load(Relaxed)));
+        self.since.store(0, Relaxed);
+    }
+    /// The counts at `end`, if it is held with the time since it was taken.
+    pub fn get_at(&self, end: Time) -> LockStats {
+        let since = self.since.load(Relaxed).checked_sub(1);
+        let stats = self.get();
+        LockStats { hold_ns: stats.hold_ns + since.map_or(0, |since| end.saturating_sub(since)), ..stats }
     }
     /// The counts so far.
     pub fn get(&self) -> LockStats {
@@ -251,5 +268,9 @@ impl<P: Platform> KernelLock<P> {
     /// Counts so far.
     pub fn stats(&self) -> LockStats {
         self.counters.get()
+    }
+    /// Counts at `end`, if it is held with the time since it was taken.
+    pub fn stats_at(&self, end: Time) -> LockStats {
+        self.counters.get_at(end)
     }
 }

@@ -350,7 +350,7 @@ impl<L: Policy> Host<L> {
         let (guests, sim) = boot_guests(guests, sim, &workload, &mut threads, (seed, limits.warmup))?;
         let os = Rc::new(Os::new(&sim, &kernel, &mut workload, threads, seed, limits.warmup));
         if let Some(trace) = &trace {
-            let locks = lock_reports(&kernel, &os, 0).filter_map(|(lock, number)| Some((number?, lock.name)));
+            let locks = lock_reports(&kernel, &os, &[], 0).filter_map(|(lock, number)| Some((number?, lock.name)));
             trace.introduce(&os, locks.collect(), &guests);
         }
         let visit = {
@@ -415,7 +415,8 @@ impl<L: Policy> Host<L> {
                 })
             })
             .collect();
-        let locks = lock_reports(&self.kernel, &self.os, end).map(|(lock, _)| lock).collect();
+        let waits = self.engine.lock_waits();
+        let locks = lock_reports(&self.kernel, &self.os, &waits, end).map(|(lock, _)| lock).collect();
         let mut metrics = self.os.metrics.borrow().clone();
         metrics.count_lock_events(self.engine.lock_events.get());
         RunResult {
@@ -441,19 +442,27 @@ impl<L: Policy> Host<L> {
 }
 
 /// A kernel's run-queue locks, those of limited groups, then its objects' locks, each with its number if it is one of the kernel's
-/// spinlocks.
+/// spinlocks. `waits` for these that are under way count with their length by `end`.
 pub(crate) fn lock_reports<W: World, L: Policy>(
     kernel: &Kernel<W, L>,
     os: &Os<W>,
+    waits: &[(u32, Time)],
     end: Time,
 ) -> impl Iterator<Item = (LockReport, Option<u32>)> {
-    let rqs = kernel.rqs.iter().enumerate().map(|(i, rq)| {
-        (LockReport { name: format!("rq/{i}"), kind: "rq", stats: rq.lock.stats() }, Some(rq.lock.number()))
+    let rqs = kernel.rqs.iter().enumerate().map(move |(i, rq)| {
+        (LockReport { name: format!("rq/{i}"), kind: "rq", stats: rq.lock.stats_at(end) }, Some(rq.lock.number()))
     });
-    let limited = kernel.bandwidth.locks().map(|(group, lock)| {
+    let limited = kernel.bandwidth.locks().map(move |(group, lock)| {
         let name = format!("cfs_b{}", os.groups.path_of(group));
-        (LockReport { name, kind: "cfs_b", stats: lock.stats() }, Some(lock.number()))
+        (LockReport { name, kind: "cfs_b", stats: lock.stats_at(end) }, Some(lock.number()))
     });
     let objects = os.object_reports(end).into_iter();
-    rqs.chain(limited).chain(objects.map(|o| (LockReport { name: o.name, kind: o.kind, stats: o.lock }, o.number)))
+    let all =
+        rqs.chain(limited).chain(objects.map(|o| (LockReport { name: o.name, kind: o.kind, stats: o.lock }, o.number)));
+    all.map(move |(mut lock, number)| {
+        for (_, since) in waits.iter().filter(|(n, _)| Some(*n) == number) {
+            lock.stats.waits_on(end.saturating_sub(*since));
+        }
+        (lock, number)
+    })
 }

@@ -9,8 +9,8 @@ use crate::program::{Op, RingEnd};
 use crate::thread::Ready;
 use crate::trace::Waiter;
 use contend_platform::{
-    Account, CpuId, Interrupts, Ipi, Line, NEVER, Nanos, Ordering, Platform, SchedEvent, SchedPlatform, TaskId, Time,
-    Trap, Work,
+    Account, CpuId, Interrupts, Ipi, Line, NEVER, Nanos, Ordering, Platform, SchedEvent, SchedPlatform, SpinlockPhase,
+    TaskId, Time, Trap, Work,
 };
 use contend_sched::kernel::{Kernel, Outside, SyscallEnd};
 use contend_sched::policy::Policy;
@@ -380,7 +380,16 @@ impl Platform for Sim {
         self.engine.send_ipi(target, Ipi::Reschedule);
     }
 
+    #[inline]
+    fn spinlock(&self, lock: u32, phase: SpinlockPhase) {
+        // That it is over is said by `lock_waited`.
+        if phase == SpinlockPhase::Wait {
+            self.engine.waits_for_lock(Some((lock, self.engine.now())));
+        }
+    }
+    #[inline]
     fn lock_waited(&self, lock: u32, since: Time) {
+        self.engine.waits_for_lock(None);
         if let Some(hook) = &self.trace {
             hook.waited(self.engine.now(), Waiter::Cpu(self.engine.current()), lock, since);
         }

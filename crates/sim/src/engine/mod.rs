@@ -212,9 +212,14 @@ pub struct Engine {
     due_below: Cell<u64>,
     /// The run has ended: nobody suspends any more.
     over: Cell<bool>,
+    /// Who waits for which spinlock of the kernel, by its number, and since when, by CPU.
+    lock_waits: Vec<Cell<LockWait>>,
     /// Books that did not add up at the end: errors of this program.
     pub(crate) doubts: RefCell<Vec<String>>,
 }
+
+/// A wait under way for a kernel's spinlock: its number, and since when.
+pub(crate) type LockWait = Option<(u32, Time)>;
 
 /// The user-side state of a task that the engine needs.
 #[derive(Clone, Copy, Debug)]
@@ -301,6 +306,7 @@ impl Engine {
             budget: Cell::new(0),
             due_below: Cell::new(0),
             over: Cell::new(false),
+            lock_waits: vec![Cell::new(None); n],
             doubts: RefCell::default(),
             dispatches: Cell::new(0),
             trace_hash: Cell::new(0),
@@ -325,6 +331,16 @@ impl Engine {
     /// The topology.
     pub fn topology(&self) -> &Topology {
         &self.machine.topology
+    }
+
+    /// The running CPU begins to wait for a spinlock of the kernel, or does not wait any more.
+    #[inline]
+    pub(crate) fn waits_for_lock(&self, wait: LockWait) {
+        self.lock_waits[self.current.get().index()].set(wait);
+    }
+    /// Who waits for one.
+    pub(crate) fn lock_waits(&self) -> Vec<(u32, Time)> {
+        self.lock_waits.iter().filter_map(Cell::get).collect()
     }
 
     /// Time of the running CPU, its unsettled private work included.

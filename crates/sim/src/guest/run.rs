@@ -142,7 +142,7 @@ impl<L: Policy> Names for Running<L> {
         self.os.identify(task, f);
     }
     fn locks(&self) -> Vec<(u32, String)> {
-        lock_reports(&self.kernel, &self.os, 0).filter_map(|(lock, number)| Some((number?, lock.name))).collect()
+        lock_reports(&self.kernel, &self.os, &[], 0).filter_map(|(lock, number)| Some((number?, lock.name))).collect()
     }
 }
 
@@ -173,7 +173,9 @@ impl<L: Policy> RunningGuest for Running<L> {
                 preempted_max: v.preempted_max.get(),
             }
         });
-        let (locks, numbers): (Vec<LockReport>, Vec<Option<u32>>) = lock_reports(&self.kernel, &self.os, end).unzip();
+        let waits: Vec<_> = self.vm.vcpus.iter().filter_map(|v| v.waiting.get()).collect();
+        let (locks, numbers): (Vec<LockReport>, Vec<Option<u32>>) =
+            lock_reports(&self.kernel, &self.os, &waits, end).unzip();
         let by_number = self.vm.preemption.borrow();
         // Nobody who holds a mutex is in the kernel's way.
         let preempted = |number: Option<u32>| by_number.get(number? as usize).copied();

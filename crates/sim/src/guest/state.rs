@@ -2,6 +2,7 @@
 
 use super::hosting::{Hosting, VirtCosts};
 use crate::counters::Counters;
+use crate::engine::LockWait;
 use crate::engine::{Recent, take_back};
 use crate::kvm::Exit;
 use crate::thread::Thread;
@@ -89,7 +90,7 @@ pub(crate) struct VcpuState {
 
     /// Locks of the guest that it holds, innermost last, and the one it waits for.
     pub holding: RefCell<Vec<u32>>,
-    pub waiting: Cell<Option<u32>>,
+    pub waiting: Cell<LockWait>,
     /// Since when it has no CPU though it is runnable.
     pub lost_at: Cell<Option<Time>>,
     /// When it halted, and for how long it has polled since.

@@ -248,7 +248,7 @@ impl Platform for Vcpu {
     }
     fn spinlock(&self, lock: u32, phase: SpinlockPhase) {
         match phase {
-            SpinlockPhase::Wait => self.state.waiting.set(Some(lock)),
+            SpinlockPhase::Wait => self.state.waiting.set(Some((lock, self.now()))),
             SpinlockPhase::Held => {
                 self.state.waiting.set(None);
                 self.state.holding.borrow_mut().push(lock);

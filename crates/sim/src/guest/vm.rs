@@ -66,7 +66,7 @@ impl Vm {
                 l.holder_max = l.holder_max.max(ns);
             });
         }
-        if let Some(lock) = vcpu.waiting.get() {
+        if let Some((lock, _)) = vcpu.waiting.get() {
             at(lock, &mut |l| {
                 l.waiter += 1;
                 l.waiter_ns += ns;

@@ -3,7 +3,7 @@
 use crate::guest::Channel;
 use crate::program::{self, ObjectKind};
 use crate::world::World;
-use contend_platform::{Account, CpuId, Nanos, Platform, TaskId};
+use contend_platform::{Account, CpuId, Nanos, Platform, TaskId, Time};
 use contend_sched::kernel::Kernel;
 use contend_sched::policy::Policy;
 use contend_sched::rq_lock::{KernelLock, LockCounters, LockStats};
@@ -107,23 +107,19 @@ impl<W: World> Object<W> {
     }
 
     /// Its lock; of a mutex itself, for which tasks have been `waiting` so long, and its hash bucket.
-    pub fn reports(&self, waiting: &[Nanos]) -> impl Iterator<Item = ObjectReport> + use<W> {
+    pub fn reports(&self, waiting: &[Nanos], end: Time) -> impl Iterator<Item = ObjectReport> + use<W> {
         let mutex = matches!(self.kind, ObjectKind::Mutex);
-        let mut stats = self.mutex.get();
-        for &wait in waiting {
-            stats.contended += 1;
-            stats.wait_ns += wait;
-            stats.wait_ns_max = stats.wait_ns_max.max(wait);
-        }
+        let mut stats = self.mutex.get_at(end);
+        waiting.iter().for_each(|wait| stats.waits_on(*wait));
         let itself = ObjectReport { name: self.name.clone(), kind: "mutex", lock: stats, number: None };
-        let mut lock = self.report();
+        let mut lock = self.report(end);
         if mutex {
             lock.name = format!("futex of {}", self.name);
         }
         mutex.then_some(itself).into_iter().chain([lock])
     }
 
-    fn report(&self) -> ObjectReport {
+    fn report(&self, end: Time) -> ObjectReport {
         let kind = match self.kind {
             ObjectKind::Pipe { .. } => "pipe",
             ObjectKind::Socket { .. } => "socket",
@@ -137,6 +133,6 @@ impl<W: World> Object<W> {
             ObjectKind::Rendezvous { .. } => "rendezvous",
             ObjectKind::AddressSpace => "address-space",
         };
-        ObjectReport { name: self.name.clone(), kind, lock: self.lock.stats(), number: Some(self.lock.number()) }
+        ObjectReport { name: self.name.clone(), kind, lock: self.lock.stats_at(end), number: Some(self.lock.number()) }
     }
 }

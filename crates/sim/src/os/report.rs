@@ -150,8 +150,8 @@ impl<W: World> Os<W> {
             }
         }
         let objects = std::iter::zip(&self.objects, &waiting);
-        let mut all: Vec<_> = objects.flat_map(|(object, waiting)| object.reports(waiting)).collect();
-        all.extend(self.buckets.reports());
+        let mut all: Vec<_> = objects.flat_map(|(object, waiting)| object.reports(waiting, end)).collect();
+        all.extend(self.buckets.reports(end));
         all
     }
 }

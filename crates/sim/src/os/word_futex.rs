@@ -8,7 +8,7 @@ use super::{ObjectReport, Os, Pending};
 use crate::thread::Futex;
 use crate::world::{Sim, SimWord};
 use contend_platform::Ordering::{AcqRel, Acquire};
-use contend_platform::{Account, Platform, TaskId, Work};
+use contend_platform::{Account, Platform, TaskId, Time, Work};
 use contend_sched::kernel::{Kernel, SyscallEnd};
 use contend_sched::policy::Policy;
 use contend_sched::rq_lock::KernelLock;
@@ -46,14 +46,14 @@ impl Buckets {
     }
 
     /// Their locks, for the result.
-    pub(super) fn reports(&self) -> Vec<ObjectReport> {
+    pub(super) fn reports(&self, end: Time) -> Vec<ObjectReport> {
         let buckets = self.0.borrow();
         let mut lines: Vec<_> = buckets.iter().collect();
         lines.sort_by_key(|(line, _)| **line);
         let report = |(line, b): (&u32, &Rc<Bucket>)| ObjectReport {
             name: format!("futex of line {line}"),
             kind: "futex",
-            lock: b.lock.stats(),
+            lock: b.lock.stats_at(end),
             number: Some(b.lock.number()),
         };
         lines.into_iter().map(report).collect()
