@@ -137,6 +137,12 @@ def test_validation_compares_both_sides() -> None:
         assert 1 / 3 < c["simulated"] / c["recorded"] < 3, (key, c)
 
 
+def test_who_gave_way_is_not_called_preempted(contend: Contend) -> None:
+    said = contend("validate", ROOT / "recordings" / "sysbench-a.rec").stdout
+    assert "of which preemptions 8883, yields 13721;" in said  # of 33,155
+    assert re.search(r"of them still runnable +68\.2 %", said), said
+
+
 def test_held_out_recordings_are_replayed_as_truly_as_promised() -> None:
     """The goals of docs/recordings.md. Made after what replays them: to be looked at when that changes, not fitted."""
     recordings = sorted((ROOT / "recordings" / "held-out").glob("*.rec"))

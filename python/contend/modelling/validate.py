@@ -20,7 +20,7 @@ TASKS_SHOWN = 8
 
 MEASURES = [
     ("switches_per_s", "switches/s"),
-    ("preempted_share", "of them preemptions"),
+    ("still_runnable_share", "of them still runnable"),
     ("migrations_per_s", "to another CPU/s"),
     ("busy", "CPUs busy"),
     ("wakeup_p50_us", "wake-up latency p50"),
@@ -35,7 +35,7 @@ def _measures(side: Mapping[str, Any]) -> dict[str, float]:
     s = side["seconds"] or 1.0
     return {
         "switches_per_s": side["switches_per_s"],
-        "preempted_share": side["preempted"] / max(side["switches"], 1),
+        "still_runnable_share": side["preempted"] / max(side["switches"], 1),
         "migrations_per_s": side["migrations"] / s,
         "busy": side["run_s"] / s,
         "wakeup_p50_us": side["wakeup_latency_us"]["p50"],
@@ -97,7 +97,7 @@ def validate(
 def _value(key: str, value: float) -> str:
     if key.endswith("_us"):
         return duration_us(value) if value else "none"
-    if key == "preempted_share":
+    if key == "still_runnable_share":
         return f"{100 * value:.1f} %"
     return f"{value:,.2f}" if key == "busy" else f"{value:,.0f}"
 
