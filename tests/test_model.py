@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 from click.testing import CliRunner
 from conftest import ROOT, Contend
+from contend.explain import explain
 from contend.modelling import validate as validating
 
 MAKE = ROOT / "recordings" / "make-a.rec"
@@ -78,6 +79,8 @@ def test_a_fitted_model_keeps_requests_and_replies(tmp_path: Path) -> None:
     assert fitted.summary["metrics"]["counts"]["model_timeouts"]["count"] < 0.01 * fitted.summary["tasks"]["switches"]
     assert fitted.ledger()["user"] == pytest.approx(exact.ledger()["user"], rel=0.1)
     assert fitted.summary["virtual_s"] == pytest.approx(exact.summary["virtual_s"], rel=0.4)
+    waited = ["every task that the run waits for exited, 6 others did not", "every task exited"]
+    assert [explain(result)["outcome_meaning"] for result in (fitted, exact)] == waited
 
 
 def test_an_exact_model_is_the_replay(tmp_path: Path) -> None:

@@ -65,6 +65,20 @@ def mechanism(account: str, summary: dict[str, Any]) -> str:
     return MECHANISMS.get(account, "")
 
 
+def meaning(summary: dict[str, Any]) -> str:
+    """What the outcome means, in this run."""
+    if summary["outcome"] != "finished":
+        return OUTCOMES.get(summary["outcome"], "")
+    what, left = "task exited", summary["tasks"]["count"] - summary["tasks"]["exited"]
+    if summary["guests"] or report.is_xen(summary):
+        # Tasks are then vCPUs, which stay.
+        what, left = "guest finished", sum(g["finished_s"] is None for g in summary["guests"])
+    if not left:
+        return OUTCOMES["finished"]
+    noun, verb = what.split()
+    return f"every {noun} that the run waits for {verb}, {left:,} {'others' if left > 1 else 'other'} did not"
+
+
 def under(summary: dict[str, Any]) -> str:
     """The policy in words."""
     return report.under(summary) if report.is_xen(summary) else str(summary["policy"])
@@ -128,7 +142,7 @@ def explain(result: Result) -> dict[str, Any]:
             },
         },
         "outcome": s["outcome"],
-        "outcome_meaning": OUTCOMES.get(s["outcome"], ""),
+        "outcome_meaning": meaning(s),
         "outcome_detail": s["outcome_detail"],
         "warnings": unread(s),
         "recordings": s["recordings"],

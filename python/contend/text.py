@@ -123,13 +123,13 @@ def _set_words(ran: dict[str, Any]) -> str:
 
 def outcome_sentence(summary: dict[str, Any]) -> str:
     """One sentence about what ran and how it ended."""
-    from contend.explain import OUTCOMES, under
+    from contend.explain import meaning, under
 
-    meaning = OUTCOMES.get(summary["outcome"], "")
     what = summary.get("what") or guests.what_ran(summary)
     return (
         f"{what} on {summary['machine']} ({summary['cpus']} CPUs) under {summary.get('under') or under(summary)}"
-        f"{_set_words(summary)}, seed {summary['seed']}: {summary['outcome']} ({meaning}) "
+        f"{_set_words(summary)}, seed {summary['seed']}: {summary['outcome']} "
+        f"({summary.get('outcome_meaning') or meaning(summary)}) "
         f"after {seconds(summary['virtual_s'])} of virtual time."
     )
 
@@ -210,7 +210,7 @@ def _rq(summary: dict[str, Any]) -> str:
 def explained(e: dict[str, Any], out: Console) -> None:
     """What `contend explain` prints."""
     ran = e["ran"]
-    out.print(escape(outcome_sentence({**ran, "outcome": e["outcome"]})))
+    out.print(escape(outcome_sentence({**ran, "outcome": e["outcome"], "outcome_meaning": e["outcome_meaning"]})))
     if e["outcome_detail"]:
         out.print(escape(e["outcome_detail"]))
     for line in [*e["recordings"], *(r["said"] for r in e["rescaled"]), *(f"Note: {w}." for w in e["warnings"])]:

@@ -130,7 +130,7 @@ def ran(result: Result) -> list[str]:
         ("scheduler", f"{explaining.under(s)} ({s['algorithm']})" if not latency_free else explaining.under(s)),
         ("set", set_words(s)),
         ("seed", str(s["seed"])),
-        ("outcome", f"{s['outcome']}: {explaining.OUTCOMES.get(s['outcome'], '')}"),
+        ("outcome", f"{s['outcome']}: {explaining.meaning(s)}"),
         ("virtual time", f"{s['virtual_s']:.9g} s"),
         ("dispatches", f"{s['dispatches']:,}"),
         ("trace hash", s["trace_hash"]),
