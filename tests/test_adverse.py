@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+import unicodedata
 from pathlib import Path
 from typing import Any
 
@@ -258,6 +259,20 @@ def test_tables_are_whole_at_any_width(width: int) -> None:
             assert f"{r},{i:03},000.00 ms" in shown
     assert " ".join(shown.split()).count("some words") or width < 60
     assert max(map(len, shown.splitlines())) <= max(width, 40)
+
+
+def test_names_do_nothing_to_a_terminal(contend: Contend, tmp_path: Path) -> None:
+    task = {"loop": 3, "run": 900, "sleep": 1000}
+    (tmp_path / "a.json").write_text(json.dumps({"tasks": {"\x1b[2Jnew\nline\x9b": task, "b": task}}))
+    assert contend("run", "a.json", "--machine", "1c", "--out", "r", "-q").returncode == 0
+    shown = contend("explain", "r").stdout
+    assert "?[2Jnew?line?" in shown
+    assert not [c for c in shown if c != "\n" and unicodedata.category(c) == "Cc"]
+    waits = json.loads(contend("explain", "r", "--json").stdout)["longest_waits"]
+    assert any("\x1b[2Jnew\nline\x9b" in task["name"] for task in waits)
+    out = io.StringIO()
+    text.console(out).print("\x1b]0;a title\x07 of\ntwo lines")
+    assert out.getvalue() == "?]0;a title? of\ntwo lines\n"
 
 
 def test_chance_in_words() -> None:

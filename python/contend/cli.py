@@ -30,6 +30,7 @@ from contend.record.command import command as record_command
 from contend.report import command as report_command
 from contend.study import command as study_command
 from contend.sweeping import command as sweep_command
+from contend.units import plain
 from contend.working import EXIT_OK, Interrupted, working
 from contend.xen import command as xen_command
 
@@ -282,8 +283,10 @@ def run(
             click.echo(f"Trace in {trace}.")
     if not result.ok:
         click.echo(
-            f"error: {result.outcome}: {summary['outcome_detail']}\n"
-            f"  scenario: {scenario}\n  seed: {summary['seed']}\n  replay: {replay}",
+            plain(
+                f"error: {result.outcome}: {summary['outcome_detail']}\n"
+                f"  scenario: {scenario}\n  seed: {summary['seed']}\n  replay: {replay}"
+            ),
             err=True,
         )
     return EXIT_BY_OUTCOME[result.outcome]
@@ -510,7 +513,7 @@ def main(args: list[str] | None = None) -> NoReturn:
         code = cli.main(args, prog_name="contend", standalone_mode=False)
         sys.stdout.flush()
     except ContendError as e:
-        click.echo(f"error: {e}", err=True)
+        click.echo(plain(f"error: {e}"), err=True)
         code = EXIT_INPUT
     except click.UsageError as e:
         click.echo(f"error: {_usage(e)}", err=True)

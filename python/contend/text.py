@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from contend import guests
-from contend.units import duration_us, percent, seconds, si
+from contend.units import duration_us, percent, plain, seconds, si
 from contend.xen import report
 
 WIDTH_PIPED = 120
@@ -23,11 +23,14 @@ RECORDED_LOCKS_SHOWN = 10
 
 
 class Whole(Console):
-    """A console that cuts nothing off: what is wider than a terminal goes on in its next line."""
+    """A console that cuts nothing off: what is wider than a terminal goes on in its next line.
+
+    What it prints does nothing to a terminal: see `plain`.
+    """
 
     def print(self, *objects: Any, crop: bool = False, **how: Any) -> None:
         """As rich's."""
-        super().print(*objects, crop=crop, **how)
+        super().print(*(plain(o) if isinstance(o, str) else o for o in objects), crop=crop, **how)
 
 
 def console(file: IO[str] | None = None) -> Console:
@@ -113,7 +116,8 @@ def table(
     title: str, columns: Sequence[tuple[str, str]], rows: Iterable[Sequence[str]], styles: Sequence[str] = ()
 ) -> Columns:
     """A plain table; a column is (heading, "left" or "right" or "fold"). `styles`: of the rows."""
-    return Columns(title, columns, [tuple(row) for row in rows], styles)
+    cells = [tuple(plain(cell).replace("\n", "?") for cell in row) for row in rows]
+    return Columns(plain(title), columns, cells, styles)
 
 
 def _set_words(ran: dict[str, Any]) -> str:

@@ -2,6 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
+_CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")
+
+
+def plain(text: str) -> str:
+    """Text for a terminal: control characters, which tasks' names may hold, are replaced; ends of lines stay."""
+    return _CONTROL.sub("?", text)
+
 
 def si(value: float) -> str:
     """A count with a unit prefix: 1.23 M."""

@@ -10,6 +10,7 @@ import click
 
 from contend.comparing.numbers import SEEDS_DEFAULT, SEEDS_MAX
 from contend.progress import RunsProgress
+from contend.units import plain
 from contend.working import working
 
 
@@ -103,7 +104,7 @@ def compare(
             click.echo(f"Figure in {plot}.")
     for side, seed, s in found.failures:
         replay = side.command(seed)
-        click.echo(f"error: {s['outcome']}: {s['outcome_detail']}\n  replay: {replay}", err=True)
+        click.echo(plain(f"error: {s['outcome']}: {s['outcome_detail']}\n  replay: {replay}"), err=True)
     if found.failures:
         from contend.cli import EXIT_BY_OUTCOME
 

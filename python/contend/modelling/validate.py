@@ -13,7 +13,7 @@ import click
 from contend import _core
 from contend.progress import RunProgress
 from contend.run import Progress, SetValue, text_of
-from contend.units import duration_us, seconds
+from contend.units import duration_us, plain, seconds
 from contend.working import working
 
 TASKS_SHOWN = 8
@@ -246,5 +246,5 @@ def command(
             show_several(names, all_said, text.console())
     for name, said in zip(names, all_said, strict=True):
         if EXIT_BY_OUTCOME[said["outcome"]]:
-            click.echo(f"error: {name}: {said['outcome']}: {said['outcome_detail']}", err=True)
+            click.echo(plain(f"error: {name}: {said['outcome']}: {said['outcome_detail']}"), err=True)
     return code
