@@ -65,6 +65,19 @@ def test_a_result_and_itself(contend: Contend, two: tuple[str, str]) -> None:
     assert "both are the same run" in contend("compare", two[0], two[0]).stdout
 
 
+def test_the_same_dispatches_need_not_be_the_same_run(contend: Contend, tmp_path: Path) -> None:
+    (tmp_path / "s.toml").write_text(
+        'machine = "4c"\n[set]\nspinlock = "ticket"\n[workload]\nkind = "lock-loop"\nlock = "spinlock"\ntasks = 4\n'
+        "critical_ns = 1000\npin = true\nduration_ms = 5\n"
+    )
+    assert contend("run", "s.toml", "--set", "workload.critical_ns=3000", "--out", "r", "-q").returncode == 0
+    found = json.loads(contend("compare", "s.toml", "r", "--seeds", "2", "--json").stdout)["results"][0]["divergence"]
+    assert (found["same"], found["same_dispatches"]) == (False, True)
+    assert found["why"] == "events and ledger_ns differ"
+    said = " ".join(contend("compare", "s.toml", "r", "--seeds", "2").stdout.split())
+    assert "equal in time, CPU and task, but it is not the same run: events and ledger_ns differ." in said
+
+
 def test_what_no_seed_changes_has_no_verdict(contend: Contend, tmp_path: Path) -> None:
     base = {"machine": "2c", "horizon_s": 0.05, "workload": {"kind": "rt-app", "file": str(tmp_path / "a.json")}}
     (tmp_path / "a.json").write_text('{ "tasks": { "a": { "loop": 20, "run": 900, "sleep": 1000, "instance": 5 } } }')

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from contend import explain, guests
 from contend._core import ContendError
-from contend.comparing.divergence import Divergence, diverge
+from contend.comparing.divergence import Divergence, diverge, identity
 from contend.comparing.numbers import SEEDS_DEFAULT, SEEDS_MAX
 from contend.comparing.sides import Comparable, Side, read, seeds_of
 from contend.comparing.statistics import CONFIDENCE, NO_SPREAD, Difference, Sample, band, band_confidence, welch
@@ -116,7 +116,7 @@ class Runs:
         """The result as stored is not what its scenario gives today."""
         stored = self.side.stored
         again = {**self.ended, **self.failed}.get(self.side.seed)
-        return bool(stored and again and stored.summary["trace_hash"] != again["trace_hash"])
+        return bool(stored and again and identity(stored.summary) != identity(again))
 
 
 @dataclass(frozen=True)
@@ -216,7 +216,7 @@ def _sample(found: list[dict[str, Quantity]], name: str, drawn: bool) -> Sample 
 
 
 def _spread(*sides: Runs) -> bool:
-    return any(len({s["trace_hash"] for s in runs.ended.values()}) > 1 for runs in sides)
+    return any(len({identity(s) for s in runs.ended.values()}) > 1 for runs in sides)
 
 
 def _rows(result: Runs, baseline: Runs, metrics: Sequence[str] | None) -> tuple[bool, tuple[Row, ...]]:

@@ -52,11 +52,13 @@ class Event:
 class Divergence:
     """Where two runs part: `baseline` and `result` are the first events that differ (None: the run had ended).
 
-    `same`: the runs dispatch the same tasks at the same times on the same CPUs. `compared_s`: so much virtual time was
-    looked at; `events`: so many events were equal. `why`: why nothing was compared.
+    `same`: both are one run. `same_dispatches`: both dispatch the same tasks at the same times on the same CPUs;
+    between dispatches the runs may differ. `compared_s`: so much virtual time was looked at; `events`: so many events
+    were equal. `why`: why nothing was compared, or in what runs of the same dispatches differ.
     """
 
     same: bool = False
+    same_dispatches: bool = False
     why: str | None = None
     seed: int | None = None
     compared_s: float = 0.0
@@ -78,6 +80,15 @@ class Divergence:
     def to_dict(self) -> dict[str, Any]:
         """As JSON has it."""
         return {**asdict(self), "time_s": self.time_s if self.found else None}
+
+
+IDENTITY = ("trace_hash", "cpus", "virtual_ns", "events", "ledger_ns")
+"""Where these are equal it is the same run; the trace hash alone is of dispatches."""
+
+
+def identity(summary: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What tells a run from another."""
+    return tuple(tuple(v.items()) if isinstance(v := summary[key], dict) else v for key in IDENTITY)
 
 
 def _lines(file: Path) -> Iterator[str]:
@@ -117,7 +128,9 @@ def diverge(
     """Find the first event that differs between two scenarios under one seed, given the summaries of both runs."""
     old, new = summaries
     if old["trace_hash"] == new["trace_hash"] and old["cpus"] == new["cpus"]:
-        return Divergence(same=True, seed=seed, compared_s=old["virtual_s"])
+        differing = [key for key in IDENTITY if old[key] != new[key]]
+        why = f"{' and '.join(differing)} differ" if differing else None
+        return Divergence(not differing, True, why, seed, old["virtual_s"])
     if old["cpus"] != new["cpus"]:
         return Divergence(why=f"the machines have {old['cpus']} and {new['cpus']} CPUs", seed=seed)
     end = max(old["virtual_s"], new["virtual_s"])
@@ -136,7 +149,7 @@ def diverge(
             equal, before, a, b = first_difference(*files)
             if a is not None or b is not None:
                 lines = tuple(e for e in map(Event.of, before) if e)
-                return Divergence(False, None, seed, horizon, equal, lines, Event.of(a), Event.of(b))
+                return Divergence(False, False, None, seed, horizon, equal, lines, Event.of(a), Event.of(b))
             if last:
                 return Divergence(why="no scheduling event differs", seed=seed, compared_s=end, events=equal)
             if max(f.stat().st_size for f in files) * GROWTH > BYTES_MAX:

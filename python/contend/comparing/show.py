@@ -60,7 +60,14 @@ def _event(event: Event | None) -> str:
 
 def _parted(d: Divergence, out: Console) -> None:
     if d.same:
-        out.print(f"Under seed {d.seed} both are the same run: all dispatches are equal in time, CPU and task.")
+        out.print(
+            f"Under seed {d.seed} both are the same run: all dispatches are equal in time, CPU and task, and so are the "
+            "events and the ledger."
+        )
+    elif d.same_dispatches:
+        out.print(
+            f"Under seed {d.seed} all dispatches are equal in time, CPU and task, but it is not the same run: {d.why}."
+        )
     elif not d.found:
         looked = f" in the first {seconds(d.compared_s)} ({d.events:,} events)" if d.compared_s else ""
         out.print(f"Where the runs part was not found{looked}: {d.why}.")
