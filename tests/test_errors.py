@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import gzip
 import random
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import contend as package
 import pytest
 from conftest import ROOT, Contend
 
@@ -301,3 +304,37 @@ def test_too_many_groups(contend: Contend, tmp_path: Path) -> None:
     check(contend, "x.toml: groups: found 4096 groups on 512 CPUs; should be at most 2048", "x.toml")
     (tmp_path / "x.toml").write_text(f'machine = "2c"\n{WORKLOAD}[groups]\n{weights}\n"/more" = 1\n')
     check(contend, 'x.toml:4101: groups./more: found "/more"; should be at most 4096 groups', "x.toml")
+
+
+SMALL_RUN = {"machine": "2c", "workload": {"kind": "hackbench", "groups": 1, "loops": 1}}
+
+
+@pytest.mark.parametrize(
+    ("scenario", "given", "message"),
+    [
+        (5, {}, "scenario: found 5; should be a path, as text or a pathlib.Path, or a mapping"),
+        (SMALL_RUN, {"set": "sis_core=true"}, "set: found 'sis_core=true'; should be a mapping, such as "
+         '{"wake_path": "remote-lock"}'),
+        (SMALL_RUN, {"set": {"sis_core": None}}, "set: sis_core: found None; should be text, a number, true or false, "
+         "or a list of numbers"),
+        (SMALL_RUN, {"seed": "a"}, "seed: found 'a'; should be a whole number from 0 to 9223372036854775807"),
+        (SMALL_RUN, {"seed": 1.0}, "seed: found 1.0; should be a whole number from 0 to 9223372036854775807"),
+        (SMALL_RUN, {"seed": -1}, "--seed: found -1; should be a whole number from 0 to 9223372036854775807"),
+        (SMALL_RUN, {"policy": 5}, "policy: found 5; should be text: a preset, such as linux-6.18"),
+        (SMALL_RUN, {"horizon_s": "1"}, "horizon_s: found '1'; should be a number of seconds"),
+        (SMALL_RUN, {"out": 5}, "out: found 5; should be a path, as text or a pathlib.Path"),
+        ({**SMALL_RUN, "workload": {"kind": "mix", "parts": [{"tasks": None}]}}, {},
+         "scenario: workload.parts.0.tasks: found None; should be left out, or a value"),
+        ({**SMALL_RUN, "seed": {1}}, {}, "scenario: seed: found {1}; should be text, a number, a list or a mapping"),
+    ],
+)  # fmt: skip
+def test_python_s_types(scenario: Any, given: dict[str, Any], message: str) -> None:
+    with pytest.raises(package.ContendError) as refused:
+        package.run(scenario, **given)
+    assert str(refused.value) == message
+
+
+@pytest.mark.parametrize("call", [package.load, package.model, package.validate, package.fit, package.sweep])
+def test_no_path(call: Callable[[Any], object]) -> None:
+    with pytest.raises(package.ContendError, match=r"found 5; should be .*a path, as text or a pathlib\.Path"):
+        call(5)

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from contend import _core
+from contend import _core, given
 from contend._core import ContendError
 from contend.progress import ShareProgress
 from contend.working import EXIT_OK, working
@@ -38,7 +38,9 @@ def probe(
     Raises:
         ContendError: It cannot be measured.
     """
-    report: dict[str, Any] = json.loads(_core.probe(quick=quick, name=name, progress=progress))
+    report: dict[str, Any] = json.loads(
+        _core.probe(quick=quick, name=given.text("name", name, "text"), progress=progress)
+    )
     return report
 
 

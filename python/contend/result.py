@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from contend import _core
+from contend import _core, given
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -215,7 +215,7 @@ def load(path: str | os.PathLike[str]) -> Result:
     Raises:
         ContendError: It is none, or of a version that this package does not read.
     """
-    directory = Path(path)
+    directory = Path(given.path("path", path))
     if directory.name == "summary.json" and directory.is_file():
         directory = directory.parent
     if not directory.exists():

@@ -7,22 +7,12 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from contend import _core
+from contend import _core, given
+from contend.given import SetValue
 from contend.result import Result
 
 Progress = Callable[[int, "int | None", int, int], object]
 """Called some times a second with: virtual time in ns, end of the run in ns if it is known, tasks alive, dispatches."""
-
-SetValue = bool | int | float | str
-
-
-def text_of(value: SetValue | Sequence[int]) -> str:
-    """A value as `--set` takes it."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, (str, int, float)):
-        return str(value)
-    return ",".join(str(v) for v in value)
 
 
 def run(
@@ -63,26 +53,17 @@ def run(
         ContendError: Something is refused; ScenarioInvalid if the scenario is to blame; Panicked if contend itself is.
         KeyboardInterrupt: Ctrl-C; nothing is written.
     """
-    path: str | None = None
-    text: str | None = None
-    if isinstance(scenario, Mapping):
-        text = json.dumps(scenario)
-    else:
-        path = os.fspath(scenario)
-    if seed is not None and not 0 <= seed < 1 << 63:
-        raise _wrong_seed(seed)
     try:
         output = _core.run(
-            path=path,
-            json=text,
-            machine=machine,
-            policy=policy,
-            set=[(key, text_of(value)) for key, value in (set or {}).items()],
-            seed=seed,
-            horizon_s=horizon_s,
-            warmup_s=warmup_s,
-            trace=trace,
-            out=out,
+            **given.scenario(scenario),
+            machine=given.text("machine", machine, given.MACHINE),
+            policy=given.text("policy", policy, given.POLICY),
+            set=given.sets(set),
+            seed=given.seed(seed),
+            horizon_s=given.number("horizon_s", horizon_s),
+            warmup_s=given.number("warmup_s", warmup_s),
+            trace=given.optional_path("trace", trace),
+            out=given.optional_path("out", out),
             progress=progress,
         )
     except BaseException as e:
@@ -97,12 +78,8 @@ class Panicked(_core.ContendError):
     """An error of contend itself: there is no result."""
 
 
-def _wrong_seed(seed: int) -> _core.ScenarioInvalid:
-    return _core.ScenarioInvalid(f"--seed: found {seed}; should be a whole number from 0 to {(1 << 63) - 1}")
-
-
 def _list(what: str, of: str | None = None) -> list[dict[str, Any]]:
-    listed: list[dict[str, Any]] = json.loads(_core.describe(what, of))
+    listed: list[dict[str, Any]] = json.loads(_core.describe(what, given.text(what, of, "a name, as text")))
     return listed
 
 

@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from contend import explain, guests
+from contend import explain, given, guests
 from contend._core import ContendError
 from contend.comparing.divergence import Divergence, diverge, identity
 from contend.comparing.numbers import SEEDS_DEFAULT, SEEDS_MAX
@@ -318,6 +318,8 @@ def compare(
     """
     if not results:
         raise ContendError("compare: found one result; should be a baseline and at least one other")
+    given.whole("seeds", seeds)
+    given.whole("vary_machine", vary_machine)
     if not 2 <= seeds <= SEEDS_MAX:
         raise ContendError(f"--seeds: found {seeds}; should be 2 to {SEEDS_MAX:,}: one run shows no spread")
     if vary_machine and not 2 <= vary_machine <= SEEDS_MAX:

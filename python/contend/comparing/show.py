@@ -61,8 +61,8 @@ def _event(event: Event | None) -> str:
 def _parted(d: Divergence, out: Console) -> None:
     if d.same:
         out.print(
-            f"Under seed {d.seed} both are the same run: all dispatches are equal in time, CPU and task, and so are the "
-            "events and the ledger."
+            f"Under seed {d.seed} both are the same run: all dispatches are equal in time, CPU and task, and so are "
+            "the events and the ledger."
         )
     elif d.same_dispatches:
         out.print(

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from contend import hypercube
+from contend import given, hypercube
 from contend._core import ContendError, resolve, scenario_costs
 from contend.result import Result, load
 
@@ -56,9 +56,7 @@ class Side:
         if self.given:
             raise ContendError(f"--vary-machine: {self.name} is a directory of results, which are taken as they are; "
                                "should be a result or a scenario")  # fmt: skip
-        mapping = isinstance(self.scenario, Mapping)
-        asked = {"json": json.dumps(self.scenario)} if mapping else {"path": self.scenario}
-        costs = json.loads(scenario_costs(**asked))
+        costs = json.loads(scenario_costs(**given.scenario(self.scenario)))
         ranges = hypercube.uncertain(costs)
         if not ranges:
             raise ContendError(f"--vary-machine: no cost of the machine of {self.name} has a range; `contend list "
@@ -74,8 +72,8 @@ def read(what: Comparable, number: int) -> Side:
     Raises ContendError for what is none of these, and for repeats that differ in more than the seed.
     """
     if isinstance(what, Mapping):
-        return Side(f"scenario {number}", what, _seed(resolve(json=json.dumps(what))))
-    path = Path(what)
+        return Side(f"scenario {number}", what, _seed(resolve(json=given.scenario_json(what))))
+    path = Path(given.path(f"scenario {number}", what, f"{given.PATH}, or a mapping"))
     # A result, or a recording of `contend record`.
     if path.is_dir() and not any((path / file).is_file() for file in ("scenario.toml", "recording.toml")):
         return _repeats(path)

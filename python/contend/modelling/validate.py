@@ -10,9 +10,10 @@ from typing import Any
 
 import click
 
-from contend import _core
+from contend import _core, given
+from contend.given import SetValue
 from contend.progress import RunProgress
-from contend.run import Progress, SetValue, text_of
+from contend.run import Progress
 from contend.units import duration_us, plain, seconds
 from contend.working import working
 
@@ -81,11 +82,11 @@ def validate(
     """
     said: dict[str, Any] = json.loads(
         _core.validate(
-            path=os.fspath(recording),
-            machine=machine,
-            policy=policy,
-            set=[(key, text_of(value)) for key, value in (set or {}).items()],
-            seed=seed,
+            path=given.path("recording", recording),
+            machine=given.text("machine", machine, given.MACHINE),
+            policy=given.text("policy", policy, given.POLICY),
+            set=given.sets(set),
+            seed=given.seed(seed),
             progress=progress,
         )
     )

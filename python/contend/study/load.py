@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from contend import _core
+from contend import _core, given
 from contend.study.model import (
     AFTER,
     BEFORE,
@@ -69,7 +69,7 @@ def listed() -> list[dict[str, Any]]:
 
 def find(study: str | os.PathLike[str]) -> Path:
     """The folder of a study: a path of a folder with study.toml, or a shipped study's name."""
-    path = Path(study)
+    path = Path(given.path("study", study, f"a study's name, or {given.PATH}"))
     if path.name == "study.toml":
         path = path.parent
     if _is_file(path / "study.toml"):
@@ -449,7 +449,7 @@ def number(value: float) -> int | float:
 
 def _try(section: Section, key: str, w: Workload, settings: Settings | None = None) -> None:
     """Would the scenario be accepted?"""
-    from contend.run import text_of
+    from contend.given import text_of
 
     try:
         for path in dict.fromkeys([w.scenario, *(p for _, p in w.scenario_at)]):
@@ -464,7 +464,7 @@ def _try(section: Section, key: str, w: Workload, settings: Settings | None = No
 
 def _try_switch(section: Section, workloads: tuple[Workload, ...], policy: str, features: Settings) -> None:
     """Would the patched system be accepted? One workload tells for all."""
-    from contend.run import text_of
+    from contend.given import text_of
 
     for w in workloads[:1]:
         sets = [(k, text_of(v)) for k, v in features.items()]

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Protocol
 
 from contend import _core, hypercube
-from contend.run import list_costs, text_of
+from contend.given import text_of
+from contend.run import list_costs
 from contend.study.load import number
 from contend.study.model import Metric, Row, Settings, Study, Workload, host_policy
 

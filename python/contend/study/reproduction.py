@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from contend import _core
+from contend import _core, given
 from contend.study import beyond as beyond_tables
 from contend.study import judge
 from contend.study.load import load, names, number
@@ -369,13 +369,14 @@ def reproduce(
         ContendError: Something is refused; StudyInvalid if a study's files are to blame.
         KeyboardInterrupt: Ctrl-C.
     """
+    given.whole("seeds", seeds)
     if seeds is not None and not 1 <= seeds <= SEEDS_MAX:
         raise _core.ContendError(f"--seeds: found {seeds}; should be a whole number from 1 to {SEEDS_MAX:,}")
     if studies is None:
         studies = names()
         if not studies:
             raise _core.ContendError("no study ships with this package: name a folder with study.toml")
-    elif isinstance(studies, (str, os.PathLike)):
+    elif isinstance(studies, (str, os.PathLike)) or not isinstance(studies, Sequence):
         studies = [studies]
     began = time.monotonic()
     options = Options(quick, seeds)

@@ -20,7 +20,7 @@ from typing import Any
 
 from contend import _core
 from contend._core import ContendError, ScenarioInvalid
-from contend.run import text_of
+from contend.given import text_of
 from contend.sweeping.spec import Spec, absolute, names_file
 
 Point = dict[str, Any]

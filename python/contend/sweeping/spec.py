@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from contend import given
 from contend._core import ScenarioInvalid
 from contend.quantity import check_expression
 
@@ -103,7 +104,7 @@ def load(what: str | os.PathLike[str] | Mapping[str, Any]) -> Spec:
     """Read a sweep: a file, or a mapping with its keys. Raises ScenarioInvalid."""
     if isinstance(what, Mapping):
         return _Reader("sweep", Path(), "").spec(dict(what))
-    path = Path(what)
+    path = Path(given.path("sweep", what, f"{given.PATH}, or a mapping"))
     name = str(path)
     try:
         text = path.read_text(encoding="utf-8")
