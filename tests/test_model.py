@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import contend as package
@@ -177,6 +178,21 @@ def test_a_task_that_was_never_woken_has_no_latency(contend: Contend) -> None:
     lines = {line.split()[0]: line for line in said.splitlines() if line.startswith(" ") and line.split()}
     assert lines["as"].split().count("none") == 2, said
     assert not re.search(r"\b0\.0 us", lines["as"]), said
+
+
+def test_errors_name_the_recording_s_file(contend: Contend, tmp_path: Path) -> None:
+    recording = tmp_path / "x.rec"
+    shutil.copytree(ROOT / "recordings" / "pgbench-c.rec", recording)
+    (recording / "sessions.toml").write_text("[sessions]\nx y z\n")
+    damaged = "error: x.rec/sessions.toml:2: not valid TOML: key with no value, expected `=`\n"
+    for args in (["run"], ["model"], ["validate"], ["validate", MAKE]):
+        assert contend(*args, "x.rec").stderr == damaged, args
+    (tmp_path / "s.toml").write_text('machine = "2c"\n[workload]\nkind = "recording"\nfile = "x.rec"\n')
+    assert "x.rec/sessions.toml:2: not valid TOML: key with no value" in contend("run", "s.toml").stderr
+    (recording / "trace.dat.gz").unlink()
+    for args in (["run"], ["model"], ["validate"]):
+        gone = "error: x.rec/trace.dat.gz: cannot be read: No such file or directory\n"
+        assert contend(*args, "x.rec").stderr == gone, args
 
 
 @pytest.mark.parametrize("recording", ["make-a.rec", "make-b.rec"])

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from contend import _core, given
+from contend.blame import naming
 from contend.given import SetValue
 from contend.result import Result
 
@@ -54,18 +55,19 @@ def run(
         KeyboardInterrupt: Ctrl-C; nothing is written.
     """
     try:
-        output = _core.run(
-            **given.scenario(scenario),
-            machine=given.text("machine", machine, given.MACHINE),
-            policy=given.text("policy", policy, given.POLICY),
-            set=given.sets(set),
-            seed=given.seed(seed),
-            horizon_s=given.number("horizon_s", horizon_s),
-            warmup_s=given.number("warmup_s", warmup_s),
-            trace=given.optional_path("trace", trace),
-            out=given.optional_path("out", out),
-            progress=progress,
-        )
+        with naming(scenario):
+            output = _core.run(
+                **given.scenario(scenario),
+                machine=given.text("machine", machine, given.MACHINE),
+                policy=given.text("policy", policy, given.POLICY),
+                set=given.sets(set),
+                seed=given.seed(seed),
+                horizon_s=given.number("horizon_s", horizon_s),
+                warmup_s=given.number("warmup_s", warmup_s),
+                trace=given.optional_path("trace", trace),
+                out=given.optional_path("out", out),
+                progress=progress,
+            )
     except BaseException as e:
         # What happens inside the simulation is an outcome; a panic outside is an error of ours.
         if type(e).__name__ != "PanicException":

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from contend import _core, given
+from contend.blame import naming
 from contend.units import duration_us, percent, seconds, si
 from contend.working import EXIT_OK
 from contend.xen.trace import cpu_hz_option
@@ -33,15 +34,15 @@ def model(
 
     Raises ScenarioInvalid if there is nothing to make a model of, ContendError if `out` cannot be written.
     """
-    said: dict[str, Any] = json.loads(
-        _core.model(
+    with naming(recording):
+        text = _core.model(
             given.path("recording", recording),
             command=given.text("command", command, "a command's name, as text") or "",
             all=all,
             cpu_hz=given.whole("cpu_hz", cpu_hz),
             out=given.optional_path("out", out),
         )
-    )
+    said: dict[str, Any] = json.loads(text)
     return said
 
 

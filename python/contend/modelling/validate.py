@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from contend import _core, given
+from contend.blame import naming
 from contend.given import SetValue
 from contend.progress import RunProgress
 from contend.run import Progress
@@ -80,8 +81,8 @@ def validate(
 
     Raises ScenarioInvalid if it is no recording, KeyboardInterrupt on Ctrl-C.
     """
-    said: dict[str, Any] = json.loads(
-        _core.validate(
+    with naming(recording):
+        text = _core.validate(
             path=given.path("recording", recording),
             machine=given.text("machine", machine, given.MACHINE),
             policy=given.text("policy", policy, given.POLICY),
@@ -89,7 +90,7 @@ def validate(
             seed=given.seed(seed),
             progress=progress,
         )
-    )
+    said: dict[str, Any] = json.loads(text)
     said["compared"] = _compared(said["all"])
     said["tasks"] = [{"name": name, **pair, "compared": _compared(pair)} for name, pair in said["tasks"]]
     return said
