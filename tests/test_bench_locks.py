@@ -48,7 +48,7 @@ def test_simulated_threads_are_rows_as_of_native_ones(contend: Contend) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout == contend("bench", "locks", *args, "--json").stdout
     said = json.loads(done.stdout)
-    assert (said["world"], said["machine"]) == ("simulated", "2c")
+    assert (said["world"], said["machine"], said["policy"]) == ("simulated", "2c", "linux-6.18")
     assert [(r["lock"], r["threads"]) for r in said["rows"]] == [
         (lock, n) for n in (2, 4) for lock in ("ticket", "adaptive")
     ]

@@ -19,6 +19,7 @@ NS_MAX = 1_000_000_000
 WORLDS = ("native", "simulated", "bare")
 MACHINE_SIMULATED = "epyc-2vcpu"
 MACHINE_BARE = "8n8c8t"
+POLICY = "linux-6.18"
 
 
 def _whole(text: str, least: int, most: int) -> int:
@@ -103,7 +104,7 @@ def bench() -> None:
     metavar="M",
     help="With --simulate: a machine as for `contend run`, or a file of `contend probe`.",
 )
-@click.option("--policy", "-p", metavar="P", help="With --simulate: a preset (linux-6.18).")
+@click.option("--policy", "-p", metavar="P", help=f"With --simulate: a preset ({POLICY}).")
 @click.option("--plot", metavar="FILE", help="Draw throughput, fairness and waits (.png, .svg or .pdf).")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, every repetition in it.")
 @click.option("--progress", is_flag=True, help="Show progress even where stderr is no terminal.")
@@ -131,6 +132,8 @@ def command(
     --simulate --bare it runs the same source on bare CPUs.
     """
     world = _world(simulate=simulate, bare=bare, machine=machine, policy=policy)
+    if world == "simulated":
+        policy = policy or POLICY
     if plot:
         from contend import plot as plotting
 
@@ -140,7 +143,7 @@ def command(
     load = benching.Load(critical_ns=critical_ns, think_ns=think_ns, hogs=hogs, seconds=seconds, seed=seed)
     with working(RunsProgress(forced=progress)) as line:
         rows = _rows(world, locks, threads, machine=machine, policy=policy, load=load, repeat=repeats, line=line)
-    said = {"world": world, "machine": rows[0].get("machine"), "policy": policy if world == "simulated" else None}
+    said = {"world": world, "machine": rows[0].get("machine"), "policy": policy}
     said |= {"critical_ns": critical_ns, "think_ns": list(think_ns), "hogs": hogs, "repeat": repeats, "seed": seed}
     if as_json:
         click.echo(json.dumps({**said, "rows": rows}, indent=2))
@@ -183,5 +186,4 @@ def _rows(
         on = machine or MACHINE_BARE
         return benching.bare(on, locks, threads or DOUBLED[1:], load=load, repeat=repeat, progress=line)
     on = machine or MACHINE_SIMULATED
-    policy = policy or "linux-6.18"
-    return benching.simulated(on, policy, locks, threads or DOUBLED, load=load, repeat=repeat, progress=line)
+    return benching.simulated(on, policy or POLICY, locks, threads or DOUBLED, load=load, repeat=repeat, progress=line)
