@@ -1,6 +1,6 @@
 """What guides show is what comes out: their scenarios are written down, their commands run, each line of it is found.
 
-A line `...` stands for any lines; lines that tell how long a run took differ. If the simulation has changed on purpose,
+A line `...` stands for any lines; how long a run took differs. If the simulation has changed on purpose,
 run the commands and copy what they print.
 """
 
@@ -42,7 +42,7 @@ def run(line: str, cwd: Path) -> str:
 def missing(shown: str, printed: str) -> str | None:
     """The first part of what is shown, between `...`, that was not printed then. Where lines break is no matter."""
     rest = " ".join(printed.split())
-    for part in re.split(r"^(?:\.\.\.|.* CPU-s .*)$", shown, flags=re.MULTILINE):
+    for part in re.split(r"^\.\.\.$|\S+ CPU-s .* of wall time;", shown, flags=re.MULTILINE):
         wanted = " ".join(part.split())
         if wanted not in rest:
             return wanted
