@@ -6,6 +6,8 @@ mod entry;
 mod schedule;
 mod tasks;
 
+pub(crate) use schedule::must_be_runnable;
+
 use crate::bandwidth::{Bandwidth, Locals};
 use crate::cpuset::CpuMask;
 use crate::domains::Domains;

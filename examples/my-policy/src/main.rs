@@ -4,7 +4,7 @@ use contend_machine::Machine;
 use contend_sched::features::Features;
 use contend_sched::policy::{Policy, fifo::Fifo};
 use contend_sim::guest::Guests;
-use contend_sim::host::{Limits, RunResult, Setup, simulate_with};
+use contend_sim::host::{Limits, Outcome, RunResult, Setup, simulate_with};
 use contend_sim::program::{Cx, Op, Program, Sched, TaskSpec, Workload};
 use my_policy::WeightedRoundRobin;
 
@@ -29,7 +29,7 @@ fn workload() -> Workload {
 
 fn run(policy: impl Policy) -> RunResult {
     let machine = Machine::load("1c").expect("one core");
-    let limits = Limits::default();
+    let limits = Limits { stall: 1_000 * MS, ..Limits::default() };
     let setup = Setup {
         machine,
         features: Features::default(),
@@ -51,4 +51,8 @@ fn main() {
     }
     println!("fifo: {}, {} dispatches", fifo.outcome.name(), fifo.dispatches);
     println!("mine: {}, {} dispatches", mine.outcome.name(), mine.dispatches);
+    if mine.outcome != Outcome::Horizon {
+        eprintln!("{}", mine.outcome.detail());
+        std::process::exit(1);
+    }
 }

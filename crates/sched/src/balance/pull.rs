@@ -2,7 +2,7 @@
 
 use super::{Amount, Pull, When};
 use crate::features::Balance;
-use crate::kernel::{Held, Kernel};
+use crate::kernel::{Held, Kernel, must_be_runnable};
 use crate::policy::{Enqueue, Policy};
 use contend_platform::Ordering::Acquire;
 use contend_platform::{CpuId, Ipi, SchedEvent, SchedPlatform, TaskId, Work};
@@ -69,16 +69,18 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
                 break;
             }
             p.charge(Work::BalanceTask, 1);
+            self.must_exist(from.0, task, "candidates");
             if !self.affinity(p, task).allows(dst) || !self.bandwidth_lets_move(p, from, task, dst) {
                 continue;
             }
             let pelt = self.pelt;
-            let (hot, load) = self.with_task(p, from, task, |rd, e| {
+            let (hot, load, place) = self.with_task(p, from, task, |rd, e| {
                 let hot = self.policy.is_buddy(&rd.pol, task)
                     || now.saturating_sub(self.policy.last_ran(&e.pol)) < self.features.migration_cost_ns;
                 let own = if pelt { e.load.get() } else { self.policy.weight(&e.pol) };
-                (hot, self.policy.h_load(&rd.pol, &e.pol, own).max(1))
+                (hot, self.policy.h_load(&rd.pol, &e.pol, own).max(1), (e.queued_on, e.delayed))
             });
+            must_be_runnable(from.0, task, place.0, place.1, "candidates");
             if hot && keep_hot {
                 continue;
             }

@@ -10,7 +10,7 @@ use crate::rq::{NEED_RESCHED, peek_curr};
 use crate::task::state;
 use crate::wake_protocol;
 use contend_platform::Ordering::{AcqRel, Acquire, Relaxed};
-use contend_platform::{Account, SchedEvent, SchedPlatform, TaskId, Time, Work};
+use contend_platform::{Account, CpuId, SchedEvent, SchedPlatform, TaskId, Time, Work};
 
 /// Why `schedule` is called.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -225,15 +225,15 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
 
     /// No task on two CPUs, none on a forbidden one.
     fn verify(&self, p: &P, held: &Held, task: TaskId) {
-        let cpu = held.0;
-        if !self.tasks.exists(task) {
-            policy_error(format!("pick_next on {cpu:?} named {task:?}, which does not exist"));
-        }
+        self.must_exist(held.0, task, "pick_next");
         let (queued_on, delayed) = self.with_task(p, held, task, |_, e| (e.queued_on, e.delayed));
-        if queued_on != Some(cpu) || delayed {
-            policy_error(format!(
-                "pick_next on {cpu:?} named {task:?}, which is not runnable there (queued on {queued_on:?}, asleep: {delayed})"
-            ));
+        must_be_runnable(held.0, task, queued_on, delayed, "pick_next");
+    }
+
+    /// The policy's function `by` has named this task on `cpu`.
+    pub(crate) fn must_exist(&self, cpu: CpuId, task: TaskId, by: &str) {
+        if !self.tasks.exists(task) {
+            policy_error(format!("{by} on {cpu:?} named {task:?}, which does not exist"));
         }
     }
 
@@ -304,5 +304,14 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         p.stop_tick(!throttled);
         self.nohz_idle.set(p.cpu(), true);
         self.update_idle_core(p);
+    }
+}
+
+/// The same: where the task is queued, and whether it sleeps.
+pub(crate) fn must_be_runnable(cpu: CpuId, task: TaskId, queued_on: Option<CpuId>, delayed: bool, by: &str) {
+    if queued_on != Some(cpu) || delayed {
+        policy_error(format!(
+            "{by} on {cpu:?} named {task:?}, which is not runnable there (queued on {queued_on:?}, asleep: {delayed})"
+        ));
     }
 }

@@ -139,6 +139,8 @@ enum Wrong {
     Panic,
     /// Keeps a task running for ever: no error, a stall.
     Unfair,
+    /// Offers this task to balancing: nobody, or one that is not there.
+    Offers(u32),
 }
 
 /// First in first out, but for one mistake.
@@ -190,7 +192,11 @@ impl Policy for Buggy {
     ) -> bool {
         false
     }
-    fn candidates(&self, _: &Self::Rq, _: usize, _: &mut Vec<TaskId>) {}
+    fn candidates(&self, _: &Self::Rq, _: usize, into: &mut Vec<TaskId>) {
+        if let Wrong::Offers(task) = self.0 {
+            into.push(TaskId(task));
+        }
+    }
     fn last_ran(&self, t: &(u64, Time)) -> Time {
         t.1
     }
@@ -201,15 +207,16 @@ impl Policy for Buggy {
 
 #[test]
 fn policy_errors() {
-    let run = |wrong: Wrong| {
+    let run_on = |cpus: &str, more: usize, wrong: Wrong| {
         let mut w = Workload::default();
         // The second choice finds a exited or asleep and b, c queued.
         w.task(script("a", vec![Op::Run(100_000), Op::Sleep(50 * MS)]));
         w.task(hog("b", 5 * MS));
         w.task(hog("c", 5 * MS));
+        (0..more).for_each(|_| w.task(hog("d", 500 * MS)));
         let limits = Limits { horizon: 60_000 * MS, ..Limits::default() };
         let setup = Setup {
-            machine: machine("1c"),
+            machine: machine(cpus),
             features: Features::default(),
             workload: w,
             seed: 1,
@@ -218,12 +225,20 @@ fn policy_errors() {
         };
         simulate_with(Buggy(wrong), setup, None, &mut |_| true).expect("stacks")
     };
+    let run = |wrong| run_on("1c", 0, wrong);
     check(&run(Wrong::Nobody), "policy-error", "pick_next on cpu0 named task4711, which does not exist");
     check(&run(Wrong::Nothing), "policy-error", "pick_next found nothing on cpu0 where 2 tasks are runnable");
     let r = run(Wrong::Panic);
     assert_eq!(r.outcome.name(), "panic");
     assert!(r.outcome.detail().contains("the third choice is hard"), "{}", r.outcome.detail());
     assert_eq!(run(Wrong::Unfair).outcome, Outcome::Finished);
+    let offers = |task| run_on("2c", 3, Wrong::Offers(task)).outcome;
+    let nobody = offers(4711);
+    assert!(nobody.detail().contains("named task4711, which does not exist"), "{}", nobody.detail());
+    // Task 0 sleeps, or runs elsewhere.
+    let asleep = offers(0);
+    assert!(asleep.detail().contains("candidates on cpu"), "{asleep:?}");
+    assert!(asleep.detail().contains("named task0, which is not runnable there"), "{}", asleep.detail());
 }
 
 #[test]
