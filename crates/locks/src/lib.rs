@@ -100,8 +100,8 @@
 //! | `alloc` | with `std` | the algorithms with queue nodes, for worlds of one's own |
 //! | `portable-parking` | | for tests |
 //!
-//! Without `std` the crate is `no_std`, and without `alloc` it links no allocator. What is left are the `SpinMutex` of
-//! [`ticket`] and [`unfair_byte`] and the generic layer [`algorithm`]. Every target must have 64-bit atomics.
+//! Without `std` the crate is `no_std`, and without `alloc` it links no allocator. What is left is the generic layer
+//! [`algorithm`] and, with `lock_api` or `lock_api_04`, the `SpinMutex` of [`ticket`] and [`unfair_byte`]. Every target must have 64-bit atomics.
 //!
 //! # The layer below
 //!

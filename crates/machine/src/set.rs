@@ -11,7 +11,7 @@ pub(crate) fn set(m: &mut Machine, key: &str, value: &str) -> Result<(), Machine
         v.parse().map_err(|_| MachineError::WrongType {
             at: at(key),
             found: format!("{v:?}"),
-            right: "a whole number".into(),
+            right: "a whole number, 0 or more".into(),
         })
     };
     if key == "hz" {

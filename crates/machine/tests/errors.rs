@@ -303,7 +303,7 @@ fn set() {
         "1",
         "--set: topology.nodes: unknown key; only hz, steal_time, vcpu_pack and the costs of lines, interrupts, cpu, cache, memory, virt, kernel can be set",
     );
-    refused("lines.llc", "fast", "--set: lines.llc: found \"fast\"; should be a whole number");
+    refused("lines.llc", "fast", "--set: lines.llc: found \"fast\"; should be a whole number, 0 or more");
     refused("lines.llc", "1,2", "--set: lines.llc: found 2 entries; should be one number");
     refused("lines.llc", "1000000001", "--set: lines.llc: found 1000000001; should be 0 to 1000000000 ns");
     refused("lines.remote", "1,2,3", "--set: lines.remote: found 3 entries; should be one number for all, or 2");

@@ -435,6 +435,10 @@ impl WorkloadSpec {
         match self.set_text(key, value) {
             Some(Ok(())) => Ok(()),
             Some(Err(Bad { found, right })) => Err(error(SpecProblem::Value { found, right })),
+            None if key == "kind" => {
+                let right = "set in the scenario: which keys there are depends on it".into();
+                Err(error(SpecProblem::Value { found: format!("\"{value}\""), right }))
+            }
             None => Err(error(self.unknown(key))),
         }
     }

@@ -96,6 +96,15 @@ fn every_message() {
 }
 
 #[test]
+fn the_kind_is_not_set() {
+    let error = WorkloadSpec::default().set("kind", "mmc").expect_err("refused").to_string();
+    assert_eq!(
+        error,
+        "workload.kind: found \"mmc\"; should be set in the scenario: which keys there are depends on it"
+    );
+}
+
+#[test]
 fn set_changes_all_or_nothing() {
     let mut s = parse("[workload]\nkind = \"hackbench\"").expect("a workload");
     s.set("groups", "1_000").expect("a number");
