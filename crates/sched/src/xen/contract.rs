@@ -273,6 +273,8 @@ pub trait Lend<L: XenPolicy> {
     fn set_migrating(&self, unit: UnitId);
     /// `_VPF_parked`, the flag alone; the vCPU's schedule lock is held.
     fn set_parked(&self, unit: UnitId, parked: bool);
+    /// A vCPU parked while it waited for a pCPU waits no longer; its schedule lock is held.
+    fn stops_waiting(&self, unit: UnitId);
     /// Park a vCPU (out of credit under a cap): not runnable until unparked; calls `sleep`. No schedule lock is held.
     fn park(&self, unit: UnitId);
     /// Unpark it; calls `wake`. No schedule lock is held.

@@ -1,7 +1,7 @@
 //! The lender: what [`Lend`] promises, on the generic layer's state; and which locks the calling pCPU holds.
 
 use super::contract::{Lend, RqId, Timer, Tunables, UnitId, XenPolicy};
-use super::event::{VcpuId, XenEvent};
+use super::event::{RunState, VcpuId, XenEvent};
 use super::mask::CpuMask;
 use super::mechanism::{Pool, Xen};
 use super::perf::Perf;
@@ -332,6 +332,12 @@ impl<P: SchedPlatform, L: XenPolicy> Lend<L> for Cx<'_, P, L> {
             self.p.fetch_or(flags, pause::PARKED, AcqRel);
         } else {
             self.p.fetch_and(flags, !pause::PARKED, AcqRel);
+        }
+    }
+    fn stops_waiting(&self, unit: UnitId) {
+        self.must_hold(self.rq_of(self.processor(unit)));
+        if self.xen.unit(unit).book.borrow().state == RunState::Runnable {
+            self.xen.set_runstate(self.p, unit, RunState::Offline);
         }
     }
     fn park(&self, unit: UnitId) {

@@ -1,8 +1,8 @@
 //! Caps (`c2_today`, since Xen 4.10; mechanisms E.3): a domain may run for `cap` per cent of a period in each period.
 //!
 //! The domain's pool holds what is left of the period, its vCPUs take quotas from it and give back what they do not use. A vCPU
-//! that finds the pool empty is parked; a timer fills the pool up once a period and unparks. What was overdrawn is carried over,
-//! what was not used is not.
+//! that finds the pool empty is parked; a timer fills the pool up once a period and unparks: as many as there are quotas for, whose
+//! last one was longest ago first. What was overdrawn is carried over, what was not used is not.
 
 use super::Credit2;
 use crate::xen::contract::{DomParams, Lend, Timer, UnitId};
@@ -34,6 +34,12 @@ impl Budget {
     pub fn take(&mut self) -> i64 {
         self.0.as_mut().map_or(0, std::mem::take)
     }
+    /// Under a cap: so much more.
+    fn grant(&mut self, quota: i64) {
+        if let Some(left) = &mut self.0 {
+            *left += quota;
+        }
+    }
     /// It has run for so long.
     pub fn spend(&mut self, ran: Nanos) {
         if let Some(left) = &mut self.0 {
@@ -47,7 +53,7 @@ impl Budget {
 pub struct Domain {
     /// Its parameters; without `c2_today` the cap is not heeded.
     pub params: DomParams,
-    /// Its vCPUs.
+    /// Its vCPUs, whose last quota was longest ago first.
     pub units: Vec<UnitId>,
     /// Left of the period, in ns.
     pub budget: i64,
@@ -69,14 +75,28 @@ impl Domain {
         (self.total / self.units.len().max(1) as i64).max(QUOTA_MIN)
     }
     /// Settle what a vCPU has left, or overdrew, and take a new quota. `None`: the pool is empty.
-    pub fn take(&mut self, left: i64) -> Option<i64> {
+    pub fn take(&mut self, unit: UnitId, left: i64) -> Option<i64> {
         self.budget += left;
         if self.budget <= 0 {
             return None;
         }
         let quota = self.quota().min(self.budget);
         self.budget -= quota;
+        if let Some(at) = self.units.iter().position(|u| *u == unit) {
+            self.units[at..].rotate_left(1);
+        }
         Some(quota)
+    }
+    /// Those parked who can go on, each with its quota; all without one if there is no cap.
+    pub fn unpark(&mut self) -> Vec<(UnitId, i64)> {
+        let (mut free, capped) = (Vec::new(), self.total > 0);
+        for unit in self.units.clone() {
+            let Some(at) = self.parked.iter().position(|u| *u == unit) else { continue };
+            let Some(quota) = (if capped { self.take(unit, 0) } else { Some(0) }) else { break };
+            self.parked.remove(at);
+            free.push((unit, quota));
+        }
+        free
     }
     /// `periods` have begun: nothing is saved up, debts are kept.
     pub fn replenish(&mut self, periods: i64) {
@@ -102,7 +122,7 @@ impl Credit2 {
         // First the flag: who fills the pool up at this moment clears the flags of those whom it finds parked.
         cx.set_parked(unit, true);
         let quota = cx.with_domain(cx.info(unit).dom, |d| {
-            let quota = d.take(left);
+            let quota = d.take(unit, left);
             if quota.is_none() {
                 d.parked.push(unit);
             }
@@ -148,6 +168,17 @@ impl Credit2 {
         }
     }
 
+    /// They can go on. With their quotas in hand: who came first to an empty pool would be the one whose pCPU the timer runs on.
+    fn unpark<C: Lend<Self>>(&self, cx: &C, parked: Vec<(UnitId, i64)>) {
+        for (unit, quota) in parked {
+            let rq = cx.lock_unit(unit);
+            cx.with_unit(unit, |u| u.budget.grant(quota));
+            cx.unlock(rq);
+            cx.count(Perf::VcpuUnpark);
+            cx.unpark(unit);
+        }
+    }
+
     /// The contract's `timer`.
     pub(super) fn timer_due<C: Lend<Self>>(&self, cx: &C, timer: Timer) {
         let dom = timer.index as u16;
@@ -163,15 +194,12 @@ impl Credit2 {
                     d.replenish(periods as i64);
                 }
             }
-            if d.budget > 0 || d.total == 0 { std::mem::take(&mut d.parked) } else { Vec::new() }
+            d.unpark()
         });
         if let Some(at) = again {
             cx.set_timer(timer, at);
         }
-        for unit in parked {
-            cx.count(Perf::VcpuUnpark);
-            cx.unpark(unit);
-        }
+        self.unpark(cx, parked);
     }
 
     /// Parameters of a domain change.
@@ -183,7 +211,7 @@ impl Credit2 {
                 d.budget = total;
             }
             (d.params, d.total) = (params, total);
-            let free = if total == 0 { std::mem::take(&mut d.parked) } else { Vec::new() };
+            let free = if total == 0 { d.unpark() } else { Vec::new() };
             (d.units.clone(), free)
         });
         for unit in units {
@@ -205,9 +233,6 @@ impl Credit2 {
         if total > 0 {
             self.start_cap(cx, dom);
         }
-        for unit in parked {
-            cx.count(Perf::VcpuUnpark);
-            cx.unpark(unit);
-        }
+        self.unpark(cx, parked);
     }
 }

@@ -167,6 +167,7 @@ impl Credit2 {
         for unit in parked {
             self.unqueue(cx, rq, unit, false);
             self.change_load(cx, rq, Some(unit), now, -1);
+            cx.stops_waiting(unit);
         }
         let next = match found.next {
             Next::Idle => None,

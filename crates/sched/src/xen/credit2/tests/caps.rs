@@ -52,6 +52,22 @@ fn caps_change_while_it_runs() {
 }
 
 #[test]
+fn a_cap_is_shared_evenly_and_who_is_out_of_budget_does_not_wait() {
+    for (cap, n) in [(1, 4), (20, 8), (130, 4), (7, 3)] {
+        let policy = credit2("upstream-today", &[("credit2_runqueue", "all")]);
+        let mut world = World::new(&topo("1n1l8c1t"), policy, vec![Dom::new(256, cap, n, Load::BURNER)]);
+        world.run_until(10 * S);
+        let ran: Vec<u64> = (0..n as u32).map(|u| world.ran(u)).collect();
+        let (least, most) = (*ran.iter().min().expect("vCPUs"), *ran.iter().max().expect("vCPUs"));
+        assert!(most * 10 < least * 12, "cap {cap}: {ran:?}");
+        for unit in &world.xen.units {
+            let [running, runnable, _, offline] = unit.book.borrow().times_until(10 * S);
+            assert!(runnable < S / 100 && running + offline > 99 * S / 10, "cap {cap}: {runnable} {offline}");
+        }
+    }
+}
+
+#[test]
 fn before_2017_there_are_no_caps() {
     for set in ["base", "patched"] {
         let mut world = World::new(&topo("1n1l1c1t"), credit2(set, &[]), vec![Dom::new(256, 10, 1, Load::BURNER)]);
@@ -64,13 +80,19 @@ fn before_2017_there_are_no_caps() {
 fn pools_carry_debts_and_no_savings() {
     let mut d = Domain::new(DomParams { weight: 256, cap: 50 }, 5_000_000);
     d.units = vec![unit(0), unit(1)];
-    assert_eq!(d.take(0), Some(2_500_000), "an even share");
-    assert_eq!(d.take(-1_000_000), Some(1_500_000), "what is left, less what was overdrawn");
-    assert_eq!(d.take(-700_000), None);
+    assert_eq!(d.take(unit(0), 0), Some(2_500_000), "an even share");
+    assert_eq!(d.take(unit(1), -1_000_000), Some(1_500_000), "what is left, less what was overdrawn");
+    assert_eq!(d.take(unit(0), -700_000), None);
+    d.parked = vec![unit(1), unit(0)];
+    assert_eq!(d.unpark(), [], "nothing to go on with");
     d.replenish(1);
     assert_eq!(d.budget, 4_300_000);
     d.replenish(3);
     assert_eq!(d.budget, 5_000_000, "no savings");
+    d.budget = 2_000_000;
+    assert_eq!(d.unpark(), [(unit(0), 2_000_000)], "whose last was longest ago; no more than there are quotas");
+    assert_eq!((&d.parked[..], d.budget), (&[unit(1)][..], 0));
+    d.budget = 5_000_000;
     d.units = (0..20).map(unit).collect();
-    assert_eq!(d.take(0), Some(500_000), "not less than half a ms");
+    assert_eq!(d.take(unit(0), 0), Some(500_000), "not less than half a ms");
 }
