@@ -45,6 +45,21 @@ def test_options_that_cannot_be_are_refused(options: list[str]) -> None:
     assert result.exit_code == 2 and "found" in result.output
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--weights", "d9=3"], "found no vCPU of d9, whose weight is given; it has d0, d1, d2"),
+        (["--soft", "d9=0-1"], "found no vCPU of d9, whose soft affinity is given"),
+        (["--soft", "d1=4"], "found pCPU 4 in the soft affinity of d1; the host has 4"),
+        (["--soft", "d1=600"], "--soft: found pCPU 600 for d1"),
+        (["--ratelimit", "50"], "--ratelimit: found 50; should be 0 (off), or from 100 to 500000 us"),
+    ],
+)
+def test_what_cannot_be_of_the_recorded_host_is_refused(options: list[str], message: str) -> None:
+    result = CliRunner().invoke(xen, ["audit", str(CREDIT2), *options])
+    assert message in str(result.exception)
+
+
 def test_a_trace_of_credit_is_refused() -> None:
     with pytest.raises(
         ContendError, match="no record of Credit2's scheduler; expected a trace of a host under Credit2"
@@ -83,6 +98,13 @@ def test_an_idle_host_stays_one(scheduler: str) -> None:
         assert again == pytest.approx(ran, rel=0.5 if v["dom"] == 0 else 0.05, abs=3e6), v
 
 
+def test_a_replay_that_fails_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    failed = {**replay(CREDIT2, cpu_hz=HZ), "outcome": "panic", "outcome_detail": "a test"}
+    monkeypatch.setattr("contend.xen.replay.replay", lambda *_, **__: failed)
+    result = CliRunner().invoke(xen, ["replay", str(CREDIT2)], standalone_mode=False)
+    assert result.return_value == 5 and "error: panic: a test" in result.stderr
+
+
 def test_weights_of_a_replay_count() -> None:
     result = CliRunner().invoke(
         xen, ["replay", str(CREDIT2), "--cpu-hz", "2.6G", "--weights", "d1=512", "--cap", "d0=50"]
@@ -101,6 +123,12 @@ def test_weights_of_a_replay_count() -> None:
         (["--weights", "d9=512"], "weights: found d9; the trace has d0, d1, d2"),
         (["--hard", "d9=0"], "hard: found d9; the trace has"),
         (["--soft", "d9=0"], "soft: found d9; the trace has"),
+        (["--hard", "d1=99"], "--hard: found pCPU 99 for d1; the machine has 4"),
+        (
+            ["--hard", "d1=0-1", "--soft", "d1=2"],
+            "--soft: found d1=2; should be a set that its hard affinity meets: that is 0-1",
+        ),
+        (["--ratelimit", "50"], "--ratelimit: found 50; should be 0 (off), or from 100 to 500000 us"),
         (["--scheduler", "credit", "--ratelimit", "50000"], "ratelimit: found 50000; should be no longer than Credit1"),
     ],
 )

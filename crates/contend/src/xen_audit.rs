@@ -4,11 +4,12 @@ use std::path::Path;
 
 use contend_machine::Machine;
 use contend_platform::CpuId;
+use contend_sched::xen::mask::PCPUS_MAX;
 use contend_trace::xentrace::audit::{Case, Host, Tally, audit};
 use contend_trace::xentrace::open;
 use serde_json::{Value, json};
 
-use crate::xen_trace::{XenTraceError, clock};
+use crate::xen_trace::{XenTraceError, check_ratelimit, clock};
 
 /// What is known of the recorded host, and not in the trace.
 #[derive(Clone, Debug)]
@@ -30,6 +31,13 @@ pub struct Recorded {
 /// # Errors
 /// See [`XenTraceError`].
 pub fn run(path: &Path, recorded: &Recorded, go_on: &mut dyn FnMut() -> bool) -> Result<Value, XenTraceError> {
+    check_ratelimit(recorded.ratelimit_us)?;
+    for (dom, cpus) in &recorded.soft {
+        if let Some(cpu) = cpus.iter().find(|c| usize::from(**c) >= PCPUS_MAX) {
+            let found = format!("found pCPU {cpu} for d{dom}; hosts here have {PCPUS_MAX} at most");
+            return Err(XenTraceError::Option { key: "soft".into(), found });
+        }
+    }
     let topology = recorded.machine.as_deref().map(Machine::load).transpose()?.map(|machine| machine.topology);
     let host = Host {
         clock: clock(recorded.cpu_hz)?,
@@ -48,6 +56,7 @@ pub fn run(path: &Path, recorded: &Recorded, go_on: &mut dyn FnMut() -> bool) ->
         |c: &Case| json!({"kind": c.kind.name(), "ns": c.ns, "cpu": c.cpu.0, "record": c.record, "what": c.what});
     Ok(json!({
         "file": path.display().to_string(),
+        "damaged": said.damaged,
         "kinds": said.kinds.iter().map(|(kind, t)| tally(kind.name(), t)).collect::<Vec<_>>(),
         "all": tally("all", &said.sum()),
         "disagreements": said.cases.iter().map(case).collect::<Vec<_>>(),

@@ -10,17 +10,19 @@ use contend_machine::Machine;
 use contend_platform::CpuId;
 use contend_sched::xen::contract::{DomParams, Tunables};
 use contend_sched::xen::features::{Scheduler, XenFeatures};
-use contend_sched::xen::mask::CpuMask;
+use contend_sched::xen::mask::{CpuMask, PCPUS_MAX};
 use contend_sched::xen::perf::Perf;
 use contend_sched::xen::units::VcpuAffinity;
 use contend_sim::host::{Limits, Outcome};
 use contend_sim::program::{Cx, Op, Program};
 use contend_sim::xen::{Content, DomainSetup, PoolSetup, Sinks, XenSetup, simulate};
+use contend_trace::TraceError;
+use contend_trace::xentrace::audit::LENGTH_MAX;
 use contend_trace::xentrace::{Clock, RunState, VcpuId, XenEvent, open};
 use serde_json::{Value, json};
 
 use crate::scenario::xen::domain::check_cap;
-use crate::xen_trace::{XenTraceError, clock, each};
+use crate::xen_trace::{XenTraceError, check_ratelimit, clock, each};
 
 /// A domain's weight, cap and affinities, as far as they are given.
 #[derive(Clone, Debug, Default)]
@@ -75,7 +77,7 @@ impl Load {
     fn pass(&mut self, now: u64) {
         let Some(state) = self.state else { return };
         let passed = now.saturating_sub(self.since);
-        self.since = now;
+        self.since = self.since.max(now);
         self.times[state as usize] += passed;
         let blocked = match state {
             RunState::Running => false,
@@ -122,6 +124,9 @@ impl Program for Turns {
     }
 }
 
+/// vCPUs that a domain can have: Xen's limit, as far as is known.
+const VCPUS_MAX: u16 = 8192;
+
 /// What a trace tells of a host's load.
 struct Recording {
     vcpus: BTreeMap<VcpuId, Load>,
@@ -154,6 +159,17 @@ fn read(path: &Path, clock: Clock, go_on: &mut dyn FnMut() -> bool) -> Result<Re
         }
         Ok::<(), XenTraceError>(())
     })?;
+    if of.vcpus.is_empty() {
+        let found = "no change of a vCPU's run state".into();
+        return Err(TraceError::Unfit { path: path.into(), found, right: "expected a host with domains".into() }.into());
+    }
+    if let Some(vcpu) = of.vcpus.keys().find(|v| v.vcpu >= VCPUS_MAX) {
+        let right = format!("expected {VCPUS_MAX} vCPUs of a domain at most: the trace is damaged");
+        return Err(TraceError::Unfit { path: path.into(), found: format!("a vCPU {vcpu}"), right }.into());
+    }
+    if of.length > LENGTH_MAX {
+        return Err(TraceError::too_long(path.into(), of.length).into());
+    }
     for load in of.vcpus.values_mut() {
         load.pass(of.length);
         load.goes_on = matches!(load.state, Some(RunState::Running | RunState::Runnable));
@@ -168,9 +184,6 @@ fn read(path: &Path, clock: Clock, go_on: &mut dyn FnMut() -> bool) -> Result<Re
 pub fn run(path: &Path, replay: &Replay, go_on: &mut dyn FnMut() -> bool) -> Result<Value, XenTraceError> {
     let wrong = |key: &str, found: String| XenTraceError::Option { key: key.into(), found };
     let recording = read(path, clock(replay.cpu_hz)?, go_on)?;
-    if recording.vcpus.is_empty() {
-        return Err(wrong("file", "no vCPU changes its run state in the trace".into()));
-    }
     let scheduler = match replay.scheduler.as_str() {
         "credit" => Scheduler::Credit,
         "credit2" => Scheduler::Credit2,
@@ -179,8 +192,8 @@ pub fn run(path: &Path, replay: &Replay, go_on: &mut dyn FnMut() -> bool) -> Res
     let features = XenFeatures::preset(&replay.preset).ok_or_else(|| {
         wrong("preset", format!("found '{}'; should be one of {}", replay.preset, XenFeatures::PRESETS.join(", ")))
     })?;
+    check_ratelimit(replay.ratelimit_us)?;
     let features = XenFeatures { ratelimit_us: replay.ratelimit_us, ..features };
-    features.check().map_err(|e| wrong("preset", e.to_string()))?;
     if scheduler == Scheduler::Credit && features.ratelimit_us > features.tslice_ms * 1000 {
         let (us, ms) = (features.ratelimit_us, features.tslice_ms);
         return Err(wrong("ratelimit", format!("found {us}; should be no longer than Credit1's time slice, {ms} ms")));
@@ -190,6 +203,10 @@ pub fn run(path: &Path, replay: &Replay, go_on: &mut dyn FnMut() -> bool) -> Res
         None => Machine::synthetic(&format!("{}c", recording.pcpus))?,
     };
     let pcpus = machine.topology.nr_cpus();
+    if pcpus > PCPUS_MAX {
+        let right = format!("expected {PCPUS_MAX} at most");
+        return Err(TraceError::Unfit { path: path.into(), found: format!("{pcpus} pCPUs"), right }.into());
+    }
     let all = CpuMask::first_n(pcpus);
     let mut domains = Vec::new();
     let mut doms: Vec<u16> = recording.vcpus.keys().map(|v| v.dom).collect();
@@ -212,14 +229,22 @@ pub fn run(path: &Path, replay: &Replay, go_on: &mut dyn FnMut() -> bool) -> Res
     }
     for dom in doms {
         let given = replay.domains.get(&dom).cloned().unwrap_or_default();
-        let mask = |cpus: &Option<Vec<u16>>| match cpus {
+        let mask = |name: &str, cpus: &Option<Vec<u16>>| match cpus {
             None => Ok(all),
             Some(cpus) => match cpus.iter().find(|c| usize::from(**c) >= pcpus) {
-                Some(cpu) => Err(wrong("affinity", format!("found pCPU {cpu}; the machine has {pcpus}"))),
+                Some(cpu) => Err(wrong(name, format!("found pCPU {cpu} for d{dom}; the machine has {pcpus}"))),
                 None => Ok(cpus.iter().map(|c| CpuId(*c)).collect()),
             },
         };
-        let affinity = VcpuAffinity { hard: mask(&given.hard)?, soft: mask(&given.soft)? };
+        let (hard, soft) = (mask("hard", &given.hard)?, mask("soft", &given.soft)?);
+        if hard.is_empty() {
+            return Err(wrong("hard", format!("found no pCPU for d{dom}; should be one at least")));
+        }
+        if !soft.intersects(&hard) {
+            let right = format!("should be a set that its hard affinity meets: that is {hard:?}");
+            return Err(wrong("soft", format!("found d{dom}={soft:?}; {right}")));
+        }
+        let affinity = VcpuAffinity { hard, soft };
         // A vCPU that the trace does not name sleeps.
         let vcpus = recording.vcpus.keys().filter(|v| v.dom == dom).map(|v| v.vcpu + 1).max().unwrap_or(0);
         let program = |vcpu: u16| -> Box<dyn Program> {
@@ -277,7 +302,8 @@ pub fn run(path: &Path, replay: &Replay, go_on: &mut dyn FnMut() -> bool) -> Res
         "preset": replay.preset,
         "duration_ns": recording.length,
         "simulated_ns": result.virtual_ns,
-        "outcome": result.outcome.detail(),
+        "outcome": result.outcome.name(),
+        "outcome_detail": result.outcome.detail(),
         "pcpus": pcpus,
         "tickles": {"recorded": recording.tickles, "simulated": counted(Perf::TickledIdle) + counted(Perf::TickledBusy)},
         "vcpus": vcpus,

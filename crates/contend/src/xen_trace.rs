@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use contend_sched::xen::features::XenFeatures;
 use contend_trace::TraceError;
 use contend_trace::xentrace::XenEvent;
 use contend_trace::xentrace::layout::{Field, fields};
@@ -30,7 +31,7 @@ pub enum XenTraceError {
     #[error(transparent)]
     Trace(#[from] TraceError),
     /// A frequency out of range.
-    #[error("cpu-hz: found {0}; should be from {min} to {max}", min = Clock::HZ_RANGE.start(), max = Clock::HZ_RANGE.end())]
+    #[error("--cpu-hz: found {0}; should be from {min} to {max}", min = Clock::HZ_RANGE.start(), max = Clock::HZ_RANGE.end())]
     Hz(u64),
     /// The new file cannot be written.
     #[error("{}: cannot be written: {}", path.display(), contend_machine::reason(source))]
@@ -47,7 +48,7 @@ pub enum XenTraceError {
     #[error("{}: is the trace itself; give another file", .0.display())]
     Same(PathBuf),
     /// An option that cannot be.
-    #[error("{key}: {found}")]
+    #[error("--{key}: {found}")]
     Option {
         /// The option.
         key: String,
@@ -64,6 +65,12 @@ pub enum XenTraceError {
 
 pub(crate) fn clock(hz: u64) -> Result<Clock, XenTraceError> {
     Clock::new(hz).ok_or(XenTraceError::Hz(hz))
+}
+
+/// Refuses a rate limit that no host can have.
+pub(crate) fn check_ratelimit(us: u64) -> Result<(), XenTraceError> {
+    let check = XenFeatures { ratelimit_us: us, ..XenFeatures::default() }.check();
+    check.map_err(|e| XenTraceError::Option { key: "ratelimit".into(), found: format!("found {us}; {}", e.expected) })
 }
 
 /// Gives every record, and asks at times whether to go on.

@@ -66,3 +66,11 @@ pub enum TraceError {
         found: String,
     },
 }
+
+impl TraceError {
+    /// A binary trace of Xen over `ns`, longer than any that is believed.
+    pub fn too_long(path: PathBuf, ns: u64) -> Self {
+        let right = "expected 24 at most: time stamps are damaged, or --cpu-hz is too low".into();
+        Self::Unfit { path, found: format!("records over {} hours", ns / 3_600_000_000_000), right }
+    }
+}

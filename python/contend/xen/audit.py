@@ -95,6 +95,8 @@ def _show(said: dict[str, Any], cases: int) -> None:
     if unknown:
         rows = [[u["why"], f"{u['decisions']:,}"] for u in unknown]
         out.print(text.table("Inputs not known", [("since", "left"), ("decisions", "right")], rows))
+    if said["damaged"]:
+        out.print(f"{said['damaged']:,} records left out: no scheduler has such numbers.")
     shown: dict[str, int] = {}
     for case in said["disagreements"]:
         shown[case["kind"]] = shown.get(case["kind"], 0) + 1

@@ -9,7 +9,6 @@ from typing import Any
 import click
 
 from contend import _core
-from contend.working import EXIT_OK
 from contend.xen import host
 from contend.xen.trace import HZ, cpu_hz_option
 
@@ -90,6 +89,8 @@ def command(
     Each vCPU runs for as long between two times that it blocks, and stays blocked for as long, as recorded; who waits
     and who moves is the scheduler's affair. Weights, caps and affinities stand in no trace: options give them.
     """
+    from contend.cli import EXIT_BY_OUTCOME
+
     domains: dict[int, dict[str, Any]] = {}
     for key, values in (("weight", weights), ("cap", caps), ("hard", hard), ("soft", soft)):
         for dom, value in values.items():
@@ -108,7 +109,11 @@ def command(
         click.echo(json.dumps(said, indent=2))
     else:
         _show(said)
-    return EXIT_OK
+    outcome = said["outcome"]
+    if outcome not in ("finished", "horizon"):
+        click.echo(f"error: {outcome}: {said['outcome_detail']}\n  trace: {file}\n  seed: {seed}", err=True)
+    code: int = EXIT_BY_OUTCOME[outcome]
+    return code
 
 
 def _show(said: dict[str, Any]) -> None:

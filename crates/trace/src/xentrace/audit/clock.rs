@@ -72,7 +72,9 @@ impl Clocks {
         let next = known.partition_point(|(at, _)| *at <= ns);
         let (before, after) = known.split_at(next);
         let before = before.iter().rev().take(2);
-        let line = |a: &(i64, i64), b: &(i64, i64)| a.1 + (b.1 - a.1) * (ns - a.0) / (b.0 - a.0).max(1);
+        let line = |a: &(i64, i64), b: &(i64, i64)| {
+            a.1 + (i128::from(b.1 - a.1) * i128::from(ns - a.0) / i128::from((b.0 - a.0).max(1))) as i64
+        };
         let lines = before.clone().flat_map(|a| after.iter().take(2).map(move |b| line(a, b)));
         let off = lines.max().or_else(|| before.clone().chain(after.first()).map(|(_, off)| *off).max());
         ns + off.unwrap_or(0)

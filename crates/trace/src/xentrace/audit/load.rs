@@ -176,6 +176,9 @@ impl Auditor {
             })
             .is_some_and(|(_, e)| matches!(e, E::Credit2RunqAssign { vcpu: v, .. } if *v == vcpu));
         let v = self.state.vcpu(vcpu).clone();
+        if to >= self.state.queues.len() {
+            return;
+        }
         if !now {
             // It runs: its pCPU is told to let it go.
             if let (Place::Running(on), Some(queue)) = (v.place, self.state.queues.get_mut(from)) {

@@ -16,14 +16,15 @@ mod report;
 mod state;
 mod tickle;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use contend_machine::Topology;
 use contend_platform::CpuId;
 use contend_sched::xen::credit2::state::Conf;
 use contend_sched::xen::features::XenFeatures;
-use contend_sched::xen::mask::CpuMask;
+use contend_sched::xen::mask::{CpuMask, PCPUS_MAX};
 
+use super::layout::{Field, fields};
 use super::{Clock, Reader, XenEvent as E};
 use crate::error::TraceError;
 use clock::{Clocks, Stamp};
@@ -73,34 +74,76 @@ struct Rec {
 /// Records between two questions whether to go on.
 const LOOK: usize = 1 << 14;
 
+/// The longest trace that is believed, in ns: a day.
+pub const LENGTH_MAX: u64 = 86_400_000_000_000;
+
+/// Whether the numbers of a record can be: what is damaged is not reckoned with.
+fn sound(event: &E) -> bool {
+    let credit = |credit: i32| credit.unsigned_abs() <= 1 << 30;
+    // Of 2^18 for each vCPU.
+    let load = |load: u64, vcpus: u64| load <= vcpus << 18;
+    let all = 1 << 12;
+    let rq = |rq: u16| usize::from(rq) < PCPUS_MAX;
+    let cpu = |cpu: CpuId| cpu.index() < PCPUS_MAX;
+    match *event {
+        E::Credit2CreditBurn { credit: c, .. } | E::Credit2TickleCheck { credit: c, .. } => credit(c),
+        E::Credit2CreditReset { start, end, .. } => credit(start) && credit(end),
+        E::Credit2TickleNew { cpu: on, credit: c, .. } => cpu(on) && credit(c),
+        E::Credit2RunqCandidate { tickled, credit: c, .. } => tickled.is_none_or(cpu) && credit(c),
+        E::Credit2Tickle { cpu: on } => cpu(on),
+        E::Credit2UpdateVcpuLoad { avgload, .. } => load(avgload, 2),
+        E::Credit2UpdateRunqLoad { rq: of, avgload, b_avgload, load: now, .. } => {
+            rq(of) && load(avgload, all) && load(b_avgload, all) && u64::from(now) <= all
+        }
+        E::Credit2LoadBalance { lavg, oavg, .. } => load(lavg, all) && load(oavg, all),
+        E::Credit2RunqMaxWeight { rq: of, weight } => rq(of) && weight > 0,
+        E::Credit2Schedule { cpu: on, rq: of, .. } => cpu(on) && rq(of),
+        E::Credit2RunqAssign { rq: of, .. } => rq(of),
+        E::Credit2Migrate { from, to, .. } => rq(from) && rq(to),
+        _ => true,
+    }
+}
+
 /// Asks all that can be asked.
 ///
 /// The records are held in memory, 64 bytes each. `go_on` is asked now and then; `None`: it said no.
 ///
 /// # Errors
-/// Those of reading; [`TraceError::Unfit`] if no record is Credit2's, or the host has fewer pCPUs than the trace.
+/// Those of reading; [`TraceError::Unfit`] if no record is Credit2's, the host has fewer pCPUs than the trace, or there are more
+/// pCPUs or hours than can be, or if what is known of the host is of domains or pCPUs that are not there.
 pub fn audit(reader: Reader, host: &Host, go_on: &mut dyn FnMut() -> bool) -> Result<Option<Audit>, TraceError> {
     let path = reader.path().to_path_buf();
     let mut recs: Vec<Rec> = Vec::new();
     let mut last: Vec<Option<usize>> = Vec::new();
-    let mut first_tsc = None;
+    let (mut first_tsc, mut length, mut damaged) = (None, 0, 0);
     for record in reader.in_time_order() {
         let record = record?;
         let first = *first_tsc.get_or_insert(record.tsc);
         let cpu = record.cpu.index();
+        if !sound(&record.event) {
+            damaged += 1;
+            continue;
+        }
         if last.len() <= cpu {
             last.resize(cpu + 1, None);
         }
         if let Some(before) = last[cpu].replace(recs.len()) {
             recs[before].next = Some(recs.len() as u32);
         }
-        let ns = host.clock.ns(record.tsc.saturating_sub(first)) as i64;
-        recs.push(Rec { ns, cpu, next: None, event: record.event });
+        let ns = host.clock.ns(record.tsc.saturating_sub(first));
+        length = length.max(ns);
+        recs.push(Rec { ns: ns as i64, cpu, next: None, event: record.event });
         if recs.len().is_multiple_of(LOOK) && !go_on() {
             return Ok(None);
         }
     }
     let wrong = |found: String, right: String| TraceError::Unfit { path: path.clone(), found, right };
+    if length > LENGTH_MAX {
+        return Err(TraceError::too_long(path, length));
+    }
+    if last.len() > PCPUS_MAX {
+        return Err(wrong(format!("{} pCPUs", last.len()), format!("expected {PCPUS_MAX} at most")));
+    }
     let rq_of = queues(&recs, last.len());
     if rq_of.iter().all(Option::is_none) {
         return Err(wrong(
@@ -116,6 +159,9 @@ pub fn audit(reader: Reader, host: &Host, go_on: &mut dyn FnMut() -> bool) -> Re
         Some(topology) => topology.clone(),
         None => contend_machine::Machine::synthetic(&format!("{}c", last.len())).expect("a number of cores").topology,
     };
+    if let Some((found, right)) = misplaced(host, &recs, topology.nr_cpus()) {
+        return Err(wrong(found, right));
+    }
     let mut clocks = Clocks::new(vec![Vec::new(); last.len()]);
     let mut out = Audit::default();
     // Twice: the first time for the clocks.
@@ -139,9 +185,34 @@ pub fn audit(reader: Reader, host: &Host, go_on: &mut dyn FnMut() -> bool) -> Re
                 return Ok(None);
             }
         }
-        (recs, clocks, out) = (auditor.recs, auditor.state.clocks, auditor.out);
+        (recs, clocks, out) = (auditor.recs, auditor.state.clocks, Audit { damaged, ..auditor.out });
     }
     Ok(Some(out))
+}
+
+/// What is known of a domain that is not in the trace, or names a pCPU that is not there; and what would be right.
+fn misplaced(host: &Host, recs: &[Rec], cpus: usize) -> Option<(String, String)> {
+    let beyond = |(dom, soft): (&u16, &CpuMask)| {
+        let cpu = soft.iter().find(|c| c.index() >= cpus)?;
+        Some((format!("pCPU {} in the soft affinity of d{dom}", cpu.0), format!("the host has {cpus}")))
+    };
+    let named = || host.weights.keys().map(|d| ("weight", d)).chain(host.soft.keys().map(|d| ("soft affinity", d)));
+    named().next()?;
+    let mut doms = BTreeSet::new();
+    for rec in recs {
+        fields(&rec.event, |_, field| {
+            if let Field::Vcpu(vcpu) = field
+                && !vcpu.is_idle()
+            {
+                doms.insert(vcpu.dom);
+            }
+        });
+    }
+    if let Some((what, dom)) = named().find(|(_, dom)| !doms.contains(dom)) {
+        let known: Vec<String> = doms.iter().map(|d| format!("d{d}")).collect();
+        return Some((format!("no vCPU of d{dom}, whose {what} is given"), format!("it has {}", known.join(", "))));
+    }
+    host.soft.iter().find_map(beyond)
 }
 
 /// The run queue of each pCPU, as its passes tell.

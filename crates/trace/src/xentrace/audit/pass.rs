@@ -148,6 +148,10 @@ impl Auditor {
     pub(super) fn begin_pass(&mut self, at: usize, rq: usize, [idle, smt_idle, tickled]: [bool; 3]) {
         let (cpu, ns) = (self.recs[at].cpu, self.recs[at].ns);
         let me = CpuId(cpu as u16);
+        if rq >= self.state.queues.len() {
+            self.passes[cpu] = None;
+            return self.count(Kind::Masks, at, Err::<(), _>("the run queue is not known"), |()| Ok(()));
+        }
         let mut pass = self.look_ahead(at, rq);
         let before = self.before[cpu].map(|before| self.recs[before].event);
         if let Some(pass) = &mut pass {

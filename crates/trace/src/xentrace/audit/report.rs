@@ -111,6 +111,8 @@ pub struct Audit {
     pub kinds: BTreeMap<Kind, Tally>,
     /// Disagreements, the first 100 of each kind, in the order of time stamps.
     pub cases: Vec<Case>,
+    /// Records left out, since no scheduler has such numbers: damage.
+    pub damaged: u64,
 }
 
 impl Audit {
