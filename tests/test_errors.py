@@ -15,7 +15,7 @@ from conftest import ROOT, Contend
 WORKLOAD = '[workload]\nkind = "hackbench"\n'
 KINDS = (
     "should be a scenario (.toml), an rt-app file (.json), or a recording: trace.dat, a Perfetto trace, "
-    "a binary trace of Xen, or text of `trace-cmd report`, tracefs or `perf script` (.gz too)"
+    "a binary trace of Xen, or text of `trace-cmd report`, tracefs or `perf script` (.gz and .xz too)"
 )
 
 SCENARIOS = [

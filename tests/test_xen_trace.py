@@ -131,6 +131,8 @@ def test_packed_or_not_is_the_same(tmp_path: Path) -> None:
     (tmp_path / "a.bin.xz").write_bytes(lzma.compress(raw))
     met = [trace.summary(f, HZ) | {"file": ""} for f in (sample("credit-mixed"), *sorted(tmp_path.iterdir()))]
     assert met[0] == met[1] == met[2]
+    packed, plain = (package.run(tmp_path / f, horizon_s=0.05) for f in ("a.bin.xz", "a.bin"))
+    assert packed.summary["trace_hash"] == plain.summary["trace_hash"]
 
 
 def test_damage_is_said(contend: Contend, tmp_path: Path) -> None:

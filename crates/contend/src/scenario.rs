@@ -549,7 +549,7 @@ fn no_recording(e: TraceError, file: &str) -> ScenarioError {
     let found = if binary { "binary data".into() } else { format!("line {line} is {found:?}") };
     let right = if *expected == contend_trace::EXPECTED {
         "should be a scenario (.toml), an rt-app file (.json), or a recording: trace.dat, a Perfetto trace, a binary trace of \
-         Xen, or text of `trace-cmd report`, tracefs or `perf script` (.gz too)"
+         Xen, or text of `trace-cmd report`, tracefs or `perf script` (.gz and .xz too)"
             .into()
     } else {
         format!("should be {expected}")

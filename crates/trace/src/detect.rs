@@ -30,9 +30,6 @@ pub(crate) fn detect(head: &[u8], path: &Path) -> Result<Format, TraceError> {
     if head.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]) {
         return binary("a zstd-compressed file", format!("zstd -d {file}"));
     }
-    if head.starts_with(b"\xfd7zXZ\0") {
-        return binary("an xz-compressed file", format!("xz -d {file}"));
-    }
     if perfetto::is_perfetto(head) {
         return Ok(Format::Perfetto);
     }

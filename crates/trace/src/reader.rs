@@ -17,7 +17,7 @@ use crate::event::Event;
 use crate::intern::Interner;
 use crate::lines::CAPACITY;
 use crate::report::ReadReport;
-use crate::spool::{Gunzip, ReadSeek, spool};
+use crate::spool::{Gunzip, ReadSeek, Unxz, XZ_MAGIC, spool};
 use crate::strays::Strays;
 use crate::tally::Tally;
 use crate::text::{self, Style};
@@ -116,14 +116,16 @@ impl Reader {
         let failed = |source| TraceError::Io { path: path.clone(), source };
         let mut source: Box<dyn Read + Send> = Box::new(source);
         let mut head = Vec::new();
-        (&mut source).take(2).read_to_end(&mut head).map_err(failed)?;
-        let gzip = head == [0x1f, 0x8b];
+        (&mut source).take(XZ_MAGIC.len() as u64).read_to_end(&mut head).map_err(failed)?;
+        let (gzip, xz) = (head.starts_with(&[0x1f, 0x8b]), head == XZ_MAGIC);
         source = Box::new(Cursor::new(head).chain(source));
         let mut cut = None;
         if gzip {
             let (plain, flag) = Gunzip::new(source);
             source = Box::new(plain);
             cut = Some(flag);
+        } else if xz {
+            source = Box::new(Unxz::new(source));
         }
         let mut head = Vec::new();
         (&mut source).take(CAPACITY as u64).read_to_end(&mut head).map_err(failed)?;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use flate2::read::MultiGzDecoder;
+use lzma_rust2::XzReader;
 use tempfile::SpooledTempFile;
 
 /// Bytes of a stream that are held in memory when it must be seekable; a longer one goes to an unnamed temporary file.
@@ -12,6 +13,12 @@ const MEMORY_BYTES: usize = 64 << 20;
 
 /// Longest stream that is made seekable, uncompressed.
 const SPOOL_BYTES_MAX: u64 = 64 << 30;
+
+/// How an xz stream begins.
+pub(crate) const XZ_MAGIC: &[u8] = b"\xfd7zXZ\0";
+
+/// Memory that unpacking an `.xz` file may take, in KiB: four times what `xz -9` needs.
+const XZ_MEMORY_KIB: u32 = 256 << 10;
 
 /// What a format that is read here and there reads from.
 pub(crate) trait ReadSeek: Read + Seek + Send {}
@@ -41,6 +48,27 @@ impl<R: Read> Read for Gunzip<R> {
             }
             other => other,
         }
+    }
+}
+
+/// An xz stream.
+pub(crate) struct Unxz<R: Read>(XzReader<BufReader<R>>);
+
+impl<R: Read> Unxz<R> {
+    pub(crate) fn new(source: R) -> Self {
+        Self(XzReader::new_mem_limit(BufReader::with_capacity(64 << 10, source), true, XZ_MEMORY_KIB))
+    }
+}
+
+impl<R: Read> Read for Unxz<R> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        self.0.read(buf).map_err(|e| match e.kind() {
+            ErrorKind::UnexpectedEof => io::Error::new(e.kind(), "the xz stream is cut off"),
+            ErrorKind::InvalidData | ErrorKind::InvalidInput | ErrorKind::Other => {
+                io::Error::new(e.kind(), format!("damaged xz stream: {e}"))
+            }
+            _ => e,
+        })
     }
 }
 

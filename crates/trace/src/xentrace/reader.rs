@@ -10,13 +10,13 @@ use std::path::{Path, PathBuf};
 
 use contend_platform::CpuId;
 use flate2::read::MultiGzDecoder;
-use lzma_rust2::XzReader;
 
 use super::layout::{decode_bytes, is_known};
 use super::record::{CPU_CHANGE, CPU_CHANGE_BYTES, CPU_CHANGE_HEADER, LOST, PADDING, RECORD_BYTES_MAX, Record};
 use super::report::XenReadReport;
 use super::{TimeOrder, XenEvent};
 use crate::error::TraceError;
+use crate::spool::{Unxz, XZ_MAGIC};
 
 /// Buffer size.
 const CAPACITY: usize = 256 << 10;
@@ -27,9 +27,6 @@ const WINDOW_MAX: u32 = 256 << 20;
 
 /// Different numbers of unknown events that are counted apart.
 const UNKNOWN_MAX: usize = 4096;
-
-/// Memory that unpacking an `.xz` file may take, in KiB: four times what `xz -9` needs.
-const XZ_MEMORY_KIB: u32 = 256 << 10;
 
 /// Opens a binary trace, as `xentrace` writes it or packed with `gzip` or `xz`.
 ///
@@ -83,13 +80,12 @@ impl Reader {
         let mut source: Box<dyn Read + Send> = Box::new(source);
         let mut magic = Vec::new();
         (&mut source).take(6).read_to_end(&mut magic).map_err(failed)?;
-        let (gzip, xz) = (magic.starts_with(&[0x1f, 0x8b]), magic == b"\xfd7zXZ\0");
+        let (gzip, xz) = (magic.starts_with(&[0x1f, 0x8b]), magic == XZ_MAGIC);
         source = Box::new(io::Cursor::new(magic).chain(source));
         if gzip || xz {
-            let packed = BufReader::with_capacity(64 << 10, source);
             source = match gzip {
-                true => Box::new(MultiGzDecoder::new(packed)),
-                false => Box::new(XzReader::new_mem_limit(packed, true, XZ_MEMORY_KIB)),
+                true => Box::new(MultiGzDecoder::new(BufReader::with_capacity(64 << 10, source))),
+                false => Box::new(Unxz::new(source)),
             };
         }
         let mut input = Input::new(source);

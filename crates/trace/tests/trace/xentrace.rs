@@ -520,7 +520,15 @@ fn packed_files_that_are_cut_are_errors() {
     assert!(matches!(last, Err(TraceError::Io { .. })));
     assert!(reader.next().is_none());
     let xz = b"\xfd7zXZ\0\0\x04\xe6\xd6\xb4\x46\x02\0".to_vec();
-    assert!(matches!(Reader::from_read("cut.xz", Cursor::new(xz)), Err(TraceError::Io { .. })));
+    let cut = Reader::from_read("cut.xz", Cursor::new(xz.clone())).unwrap_err().to_string();
+    assert_eq!(cut, "cut.xz: cannot be read: the xz stream is cut off");
+    let bad = [xz, vec![0xff; 100]].concat();
+    for said in [
+        Reader::from_read("bad.xz", Cursor::new(bad.clone())).unwrap_err().to_string(),
+        contend_trace::Reader::from_read("bad.xz", Cursor::new(bad)).unwrap_err().to_string(),
+    ] {
+        assert!(said.starts_with("bad.xz: cannot be read: damaged xz stream: "), "{said}");
+    }
 }
 
 const D1V0: VcpuId = VcpuId { dom: 1, vcpu: 0 };
