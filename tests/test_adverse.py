@@ -19,6 +19,7 @@ import pytest
 from conftest import ENDLESS, Contend, tree
 from contend import text
 from contend.comparing.show import _chance
+from contend.explain import unread
 
 pytestmark = pytest.mark.slow
 
@@ -316,6 +317,24 @@ def test_features_that_the_policy_does_not_read(contend: Contend, small: Path) -
     assert json.loads(contend("explain", "r", "--json").stdout)["warnings"] == [said]
     done = contend("run", small, "--policy", "linux-5.2", "--set", "latency_ns=24000000")
     assert done.stderr == ""
+    guest = {"name": "vm", "vcpus": 1, "workload": {"kind": "hogs", "duration_ms": 5}}
+    scenario = {"machine": "4c", "guest": [guest], "horizon_s": 0.01}
+
+    def warned(**of: object) -> list[str]:
+        return unread(package.run({**scenario, **of}).summary)
+
+    assert warned(set={"guest.latency_ns": 24_000_000}) == [
+        "latency_ns does nothing in guest vm under linux-6.18: only cfs reads it, and this is eevdf"
+    ]
+    assert warned(set={"kvm.directed_yield": "ple-off", "kvm.ple_window": 100}) == [
+        "kvm.ple_window does nothing under kvm.directed_yield = ple-off: there are no pause-loop exits"
+    ]
+    ours = {"xen.tslice_ms": 10, "xen.c1_2017": "true", "xen.c2_yield": "true"}
+    for scheduler, keys in (("credit2", ["xen.c1_2017", "xen.tslice_ms"]), ("credit", ["xen.c2_yield"])):
+        other = "credit" if scheduler == "credit2" else "credit2"
+        assert warned(xen={"scheduler": scheduler}, set=ours) == [
+            f"{key} does nothing under {scheduler}: only {other} reads it" for key in keys
+        ]
     listed = {f["name"]: f for f in package.list_features("linux-5.2")}
     assert (listed["base_slice_ns"]["only"], listed["base_slice_ns"]["read"]) == ("eevdf", False)
     assert "only eevdf reads it" in " ".join(contend("list", "features", "-p", "linux-5.2").stdout.split())

@@ -85,16 +85,45 @@ def under(summary: dict[str, Any]) -> str:
 
 
 def unread(summary: dict[str, Any]) -> list[str]:
-    """The features that were set and that the policy does not read, in words."""
-    if report.is_xen(summary) or not summary["set"]:
+    """What was set and does nothing, in words: nobody reads it under this policy, scheduler, or way to yield."""
+    said, sets = [], summary["set"]
+    if report.is_xen(summary):
+        ours = summary["xen"]["scheduler"]
+        for key in sets:
+            only = report.only(key)
+            if only and only != ours:
+                said.append(f"{key} does nothing under {ours}: only {only} reads it")
+    else:
+        said += [f"{key} does nothing under {why}" for key, why in _unread(summary["policy"], sets)]
+        if sets.get("kvm.directed_yield") == "ple-off":
+            off = "does nothing under kvm.directed_yield = ple-off: there are no pause-loop exits"
+            said += [f"{key} {off}" for key in sets if key.startswith("kvm.ple_")]
+    guests_of: dict[str, list[str]] = {}
+    for guest in summary["guests"]:
+        for key, why in _unread(guest["policy"], guest["set"]):
+            guests_of.setdefault(f"{key} does nothing in {{}} under {why}", []).append(guest["name"])
+    for sentence, names in guests_of.items():
+        said.append(sentence.format(f"guest {names[0]}" if len(names) == 1 else f"{len(names)} guests"))
+    return said
+
+
+def _unread(policy: str, sets: dict[str, str]) -> list[tuple[str, str]]:
+    """The features that were set and that a policy does not read, and why."""
+    if not sets:
         return []
-    features = {f["name"]: f for f in json.loads(describe("features", summary["policy"]))}
-    algorithm = summary["algorithm"]
+    features = {f["name"]: f for f in json.loads(describe("features", policy))}
+    ours = _algorithm(policy)
     return [
-        f"{key} does nothing under {summary['policy']}: only {features[key]['only']} reads it, and this is {algorithm}"
-        for key in summary["set"]
+        (key, f"{policy}: only {features[key]['only']} reads it, and this is {ours}")
+        for key in sets
         if key in features and not features[key]["read"]
     ]
+
+
+def _algorithm(policy: str) -> str:
+    """What a preset's policy is: cfs, eevdf."""
+    presets: list[dict[str, str]] = json.loads(describe("presets"))
+    return next((p["policy"] for p in presets if p["name"] == policy), policy)
 
 
 def ledger_rows(result: Result) -> list[dict[str, Any]]:

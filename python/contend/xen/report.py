@@ -248,3 +248,9 @@ def changed(summary: dict[str, Any], baseline: dict[str, Any]) -> dict[str, list
             if new[name][key] != old[name][key]:
                 out[f"{name}.{key}"] = [str(old[name][key]), str(new[name][key])]
     return out
+
+
+def only(key: str) -> str | None:
+    """The scheduler that alone reads a switch of a Xen host; None: all do, or it is none."""
+    prefixes = {"xen.c1_": "credit", "xen.tslice_ms": "credit", "xen.c2_": "credit2", "xen.credit2_": "credit2"}
+    return next((scheduler for prefix, scheduler in prefixes.items() if key.startswith(prefix)), None)
