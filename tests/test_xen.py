@@ -130,6 +130,8 @@ WRONG = {
                              "`libxl_ratelimit`", patches="12-13"),
     "xl-offline-15": command("sched-credit2 -s -r 500", "the tools of this preset cannot set it online: patch 15 "
                              "`xl_ratelimit`", patches="12-14"),
+    "prerequisite-off": (xen(table='preset = "patched"\n', sets="[set]\nxen.affinity_helpers = false\n"),
+                         "5: `xen.c2_tickle_soft` = `true`: patch 17 needs patch 16: set affinity_helpers too"),
     "xl-pool": command("sched-credit2 -s -r 500 -p Pool-1", "there is no cpupool Pool-1; there are Pool-0"),
     "xl-lists": command("sched-credit2 -d vm1", "-d without -w or -c lists, and changes nothing"),
     "xl-pin": command("vcpu-pin vm1", "should be vcpu-pin DOMAIN VCPU HARD [SOFT]"),

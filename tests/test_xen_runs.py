@@ -338,6 +338,19 @@ def test_what_the_tools_refuse(contend: Contend, tmp_path: Path, args: list[str]
     assert file.read_text() == TWO
 
 
+def test_a_change_that_is_refused_names_no_line_of_its_own(contend: Contend, tmp_path: Path) -> None:
+    file = tmp_path / "two.toml"
+    file.write_text(TWO)
+    done = contend("xen", "sched-credit", file, "-d", "vm1", "-w", "0", "--at", "1")
+    assert done.stderr.startswith(f"error: {file}: `xl sched-credit -d vm1 -w 0`: -w 0: should be")
+    file.write_text('at = [{s = 1, xl = "sched-credit -d vm1 -w 9"}]\n' + TWO)
+    done = contend("xen", "sched-credit", file, "-d", "vm1", "-w", "8", "--at", "1")
+    assert (done.returncode, done.stderr) == (
+        2,
+        f"error: {file}: at: found an inline array; should be tables [[at]] for a change to be appended\n",
+    )
+
+
 def test_the_tools_need_a_xen_host(contend: Contend, small: Path, two: Path) -> None:
     done = contend("xen", "sched-credit", small)
     assert done.returncode == 2

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from typing import Any
 import click
 
 from contend import _core
-from contend._core import ContendError
+from contend._core import ContendError, ScenarioInvalid
 from contend.working import EXIT_OK
 from contend.xen import report
 
@@ -50,11 +51,32 @@ def change(scenario: str | os.PathLike[str], at_s: float, xl: str, *, dry_run: b
     seconds = repr(at_s).removesuffix(".0")
     entry = f"[[at]]\ns = {seconds}\nxl = {json.dumps(xl)}\n"
     changed = f"{text}{'' if text.endswith(chr(10)) or not text else chr(10)}\n{entry}"
-    if json.loads(_core.xen_listing(path, 0.0, changed)) is None:
+    if _reads(text) and not _reads(changed):
+        raise ContendError(f"{path}: at: found an inline array; should be tables [[at]] for a change to be appended")
+    try:
+        said = json.loads(_core.xen_listing(path, 0.0, changed))
+    except ScenarioInvalid as e:
+        # A line that is not in the file yet says nothing to who reads it.
+        named = re.match(r"(.*?):(\d+): (?:at\.xl: )?", str(e))
+        if named and named[1] == str(path) and int(named[2]) > len(text.splitlines()):
+            raise ScenarioInvalid(f"{path}: {str(e)[named.end() :]}") from None
+        raise
+    if said is None:
         raise ContendError(f"{path}: the host is not Xen's: a table [xen] makes it so")
     if not dry_run:
         _write(real, changed)
     return entry
+
+
+def _reads(text: str) -> bool:
+    """Whether it is TOML."""
+    import tomllib
+
+    try:
+        tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        return False
+    return True
 
 
 def _write(path: Path, text: str) -> None:

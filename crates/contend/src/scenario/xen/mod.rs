@@ -40,7 +40,7 @@ use contend_machine::Topology;
 use contend_platform::Time;
 use contend_sched::switches::{FeatureError, Value};
 use contend_sched::xen::contract::Tunables;
-use contend_sched::xen::features::{Scheduler, XenFeatures};
+use contend_sched::xen::features::{PATCHES, Scheduler, XenFeatures};
 use contend_sched::xen::mask::{CpuMask, PCPUS_MAX};
 use contend_sim::xen::{Change, What};
 use toml::Spanned;
@@ -282,7 +282,9 @@ pub(super) fn host(scenario: &Scenario, topo: &Topology, machine: &Given<String>
         features.set(switch, &given.value).map_err(|e| refused(e, &given.at))?;
     }
     features.check().map_err(|e| {
-        let at = set(&e.key).map_or(&last, |g| &g.at);
+        // A patch is there by its set, and the one that it needs was switched off.
+        let off = || PATCHES.iter().filter(|p| e.expected.contains(*p)).find_map(|p| set(p));
+        let at = set(&e.key).or_else(off).map_or(&last, |g| &g.at);
         refused(e, at)
     })?;
     if topo.nr_cpus() > PCPUS_MAX {
