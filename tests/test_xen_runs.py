@@ -343,7 +343,7 @@ def test_a_change_that_is_refused_names_no_line_of_its_own(contend: Contend, tmp
     file.write_text(TWO)
     done = contend("xen", "sched-credit", file, "-d", "vm1", "-w", "0", "--at", "1")
     assert done.stderr.startswith(f"error: {file}: `xl sched-credit -d vm1 -w 0`: -w 0: should be")
-    file.write_text('at = [{s = 1, xl = "sched-credit -d vm1 -w 9"}]\n' + TWO)
+    file.write_text('at = [{s = 1, xl = "sched-credit -d vm1 -w 9"}]\n' + TWO.partition("[[at]]")[0])
     done = contend("xen", "sched-credit", file, "-d", "vm1", "-w", "8", "--at", "1")
     assert (done.returncode, done.stderr) == (
         2,
