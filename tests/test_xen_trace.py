@@ -166,7 +166,7 @@ def test_lost_records_and_unknown_events_are_said(contend: Contend, tmp_path: Pa
         ([str(ROOT / "README.md")], "README.md: found text; expected a binary trace of xentrace"),
         ([str(sample("credit-mixed")), "--cpu-hz", "fast"], "error: --cpu-hz: found 'fast'; should be a frequency"),
         ([str(sample("credit-mixed")), "--cpu-hz", "-1"], "error: --cpu-hz: found '-1'; should be a frequency"),
-        ([str(sample("credit-mixed")), "--cpu-hz", "1k"], "error: cpu-hz: found 1000; should be from 1000000 to"),
+        ([str(sample("credit-mixed")), "--cpu-hz", "1k"], "error: --cpu-hz: found 1000; should be from 1000000 to"),
         ([str(sample("credit-mixed")), "--dump", "--write", "x"], "error: --dump and --write cannot be used together"),
         (
             [str(sample("credit-mixed")), "--write", "no/such/dir/x"],
