@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import click
 
@@ -81,19 +82,25 @@ def reproduce(
         picture.draw(found, plot)
         if not as_json:
             click.echo(f"Figure in {plot}.")
-    for failure in found.failures:
+    return _failed(found.failures)
+
+
+def _failed(failures: list[dict[str, Any]]) -> int:
+    """Say which runs did not end as asked; the exit code."""
+    for failure in failures:
         detail = f": {failure['detail']}" if failure["detail"] else ""
         click.echo(f"error: {failure['outcome']}{detail}\n  replay: {failure['replay']}", err=True)
-    if found.failures:
+    if failures:
         from contend.cli import EXIT_BY_OUTCOME
 
-        return EXIT_BY_OUTCOME[found.failures[0]["outcome"]]
+        return EXIT_BY_OUTCOME[failures[0]["outcome"]]
     return EXIT_OK
 
 
 @click.command()
 @click.argument("study", shell_complete=study_names)
-@click.option("--check", is_flag=True, help="Exit with 1 if a derived value differs from the study's by more than 1 %.")
+@click.option("--check", is_flag=True, help="Exit with 1 if a derived value differs from the study's by more than 1 %, "
+              "and fits better.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option("--progress", is_flag=True, help="Show progress even where stderr is no terminal.")
 def fit(*, study: str, check: bool, as_json: bool, progress: bool) -> int:
@@ -109,6 +116,8 @@ def fit(*, study: str, check: bool, as_json: bool, progress: bool) -> int:
         from contend.study import show
 
         show.fitted(found, text.console())
+    if found.failures:
+        return _failed(found.failures)
     if check and not found.agrees:
         for differing in found.differing:
             click.echo(f"error: {differing}", err=True)

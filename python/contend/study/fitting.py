@@ -5,27 +5,35 @@
 
 from __future__ import annotations
 
-import functools
+import itertools
 import math
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from contend import _core
 from contend.study.load import load, number
-from contend.study.model import Parameter, Settings, Study, Workload
+from contend.study.model import Metric, Parameter, Settings, Study, Workload
 from contend.study.plan import Run, run_of
-from contend.study.simulate import Measured, simulate, value_of
+from contend.study.simulate import Measured, failure, simulate, value_of
 
 if TYPE_CHECKING:
     import polars as pl
 
 TOLERANCE = 0.01
-"""A derived value may differ from the study's by this share."""
+"""A derived value may differ from the study's by this share, and the study's misfit be larger by it."""
 EVALUATIONS_PER_PARAMETER = 24
+GRID = 7
+"""Points of one parameter that are tried first, both ends among them."""
+GRID_OF_SEVERAL = 3
+"""The same for each of several: every combination."""
 STEP = 1e-3
 """The optimiser ends when it moves by less than this share of a parameter's range (in the logarithm)."""
+LEAST = 1e-6
+"""Misfits that differ by less are equal."""
+NOTHING = 1e6
+"""The misfit where a row has no simulated value."""
 SEED = 1
 
 Progress = Callable[[int, int], object]
@@ -77,18 +85,18 @@ class Fit:
     lines: list[dict[str, Any]]
     rows: list[dict[str, Any]]
     runs: int
+    failures: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def agrees(self) -> bool:
-        """Every derived value is the study's, to 1 %."""
+        """Every derived value is the study's, to 1 %, or fits no better."""
         return all(line["agrees"] for line in self.lines)
 
     @property
     def differing(self) -> list[str]:
         """A sentence for each parameter that does not agree."""
         return [
-            f"{self.study}: {p['workload']} on {p['machine']}: {p['key']}: found {p['value']}; "
-            f"should be {p['derived']:g}, derived from {p['rows']} rows"
+            f"{self.study}: {p['workload']} on {p['machine']}: {p['key']}: found {p['value']}; " + _should(p)
             for p in self.lines
             if not p["agrees"]
         ]
@@ -110,7 +118,15 @@ class Fit:
             "parameters": self.lines,
             "rows": self.rows,
             "runs": self.runs,
+            "failures": self.failures,
         }
+
+
+def _should(p: dict[str, Any]) -> str:
+    if p["derived"] is None:
+        return "nothing was derived: a row has no simulated value"
+    fits = "no value" if p["misfit_study"] is None else f"{p['misfit_study']:.4g}"
+    return f"should be {p['derived']:g}, derived from {p['rows']} rows (misfit {p['misfit']:.4g}; {fits} as found)"
 
 
 class _Scale:
@@ -126,63 +142,100 @@ class _Scale:
         return round(value) if p.whole else value
 
 
-def derive(
-    rows: Sequence[tuple[Workload, FitRow]], before: Before, run: Simulate
-) -> tuple[dict[str, float], list[float | None], int]:
+Rows = Sequence[tuple[Workload, FitRow]]
+
+
+def _asked(rows: Rows, before: Before, parameters: Mapping[str, float]) -> list[tuple[Run, str]]:
+    """For each row its run, and what is read of it."""
+    study = _Unpatched(before.policy)
+    return [
+        (
+            run_of(study, w, row.x, before.set, seed=SEED, quick=False, fitted=w.scaled(parameters)),
+            _metric(w, row).expression(row.x),
+        )
+        for w, row in rows
+    ]
+
+
+def _metric(w: Workload, row: FitRow) -> Metric:
+    metric = w.metric(row.metric)
+    assert metric is not None
+    return metric
+
+
+def simulated(rows: Rows, before: Before, parameters: Mapping[str, float], run: Simulate) -> list[float | None]:
+    """The values of the rows under parameters."""
+    reads = _asked(rows, before, parameters)
+    asked: dict[Run, set[str]] = {}
+    for made, expression in reads:
+        asked.setdefault(made, set()).add(expression)
+    measured = run(asked)
+    return [value_of(w, _metric(w, row), measured[r], row.x) for (r, _), (w, row) in zip(reads, rows, strict=True)]
+
+
+def misfit(rows: Rows, found: Sequence[float | None]) -> float | None:
+    """The sum of squared logarithms of simulated over published; None if a row has no simulated value."""
+    if any(v is None or v <= 0 for v in found):
+        return None
+    return sum(math.log(v / row.value) ** 2 for v, (_, row) in zip(found, rows, strict=True) if v is not None)
+
+
+def derive(rows: Rows, before: Before, run: Simulate) -> tuple[dict[str, float], list[float | None], int]:
     """The parameters that bring the simulated values closest to the rows of their workloads; the values there;
     the runs it took.
 
-    Minimises the sum of squared logarithms of simulated over published, from the middle of each range: Brent's bounded
-    method for one parameter, Nelder and Mead's for several. Deterministic, with a bounded number of evaluations.
+    Minimises `misfit`: over a coarse grid that has both ends of each range, then from its best point, by Brent's
+    bounded method between the neighbours for one parameter, by Nelder and Mead's for several. The best of all that was
+    tried is taken. Deterministic, with a bounded number of evaluations.
     """
     try:
         from scipy import optimize
     except ImportError as e:
         raise _core.ContendError("contend fit needs scipy: pip install 'contend[fit]'") from e
     scales = [_Scale(p) for p in rows[0][0].fitted]
-    study = _Unpatched(before.policy)
-    runs = 0
+    keys = [s.p.key for s in scales]
+    tried: dict[tuple[float, ...], tuple[float, list[float | None]]] = {}
+    made = 0
 
-    @functools.cache
-    def simulated(values: tuple[float, ...]) -> tuple[float | None, ...]:
-        nonlocal runs
-        parameters = {s.p.key: v for s, v in zip(scales, values, strict=True)}
-        reads = {}
-        asked: dict[Run, set[str]] = {}
-        for i, (w, row) in enumerate(rows):
-            metric = w.metric(row.metric)
-            assert metric is not None
-            made = run_of(study, w, row.x, before.set, seed=SEED, quick=False, fitted=w.scaled(parameters))
-            reads[i] = (made, metric)
-            asked.setdefault(made, set()).add(metric.expression(row.x))
-        measured = run(asked)
-        runs += len(asked)
-        return tuple(value_of(w, m, measured[r], row.x) for (r, m), (w, row) in zip(reads.values(), rows, strict=True))
-
-    def at(u: Sequence[float]) -> tuple[float, ...]:
-        return tuple(s.value(v) for s, v in zip(scales, u, strict=True))
+    def counted(runs: dict[Run, set[str]]) -> dict[Run, Measured]:
+        nonlocal made
+        made += len(runs)
+        return run(runs)
 
     def loss(u: Sequence[float]) -> float:
-        found = simulated(at(u))
-        if any(v is None or v <= 0 for v in found):
-            return 1e6
-        return sum(math.log(v / row.value) ** 2 for v, (_, row) in zip(found, rows, strict=True) if v is not None)
+        values = tuple(s.value(v) for s, v in zip(scales, u, strict=True))
+        if values not in tried:
+            found = simulated(rows, before, dict(zip(keys, values, strict=True)), counted)
+            fit = misfit(rows, found)
+            tried[values] = (NOTHING if fit is None else fit, found)
+        return tried[values][0]
 
     evaluations = EVALUATIONS_PER_PARAMETER * len(scales)
+    grid, step = _grid(len(scales), evaluations // 2)
+    start = min(grid, key=loss)
     if len(scales) == 1:
-        brent = {"xatol": STEP, "maxiter": evaluations}
-        best = optimize.minimize_scalar(lambda u: loss([u]), bounds=(0, 1), method="bounded", options=brent)
-        found = at([float(best.x)])
+        bounds = (max(start[0] - step, 0), min(start[0] + step, 1))
+        brent = {"xatol": STEP, "maxiter": evaluations - len(grid)}
+        optimize.minimize_scalar(lambda u: loss([float(u)]), bounds=bounds, method="bounded", options=brent)
     else:
-        start = [0.5] * len(scales)
-        simplex = [start, *([*start[:i], 0.75, *start[i + 1 :]] for i in range(len(scales)))]
-        nelder = {"xatol": STEP, "fatol": 1e-6, "maxfev": evaluations, "initial_simplex": simplex}
-        best = optimize.minimize(
+        # From an end inwards: scipy would clip what lies outside.
+        far = [u + step / 2 if u + step / 2 <= 1 else u - step / 2 for u in start]
+        simplex = [start, *([*start[:i], far[i], *start[i + 1 :]] for i in range(len(start)))]
+        nelder = {"xatol": STEP, "fatol": LEAST, "maxfev": evaluations - len(grid), "initial_simplex": simplex}
+        optimize.minimize(
             lambda u: loss(list(u)), start, method="Nelder-Mead", bounds=[(0, 1)] * len(scales), options=nelder
         )
-        found = at([float(u) for u in best.x])
-    keys = [s.p.key for s in scales]
-    return dict(zip(keys, found, strict=True)), list(simulated(found)), runs
+    best = min(tried, key=lambda values: tried[values][0])
+    return dict(zip(keys, best, strict=True)), tried[best][1], made
+
+
+def _grid(parameters: int, most: int) -> tuple[list[list[float]], float]:
+    """Points on 0 to 1, and how far they lie apart: every combination, or where those are too many, the diagonal."""
+    n = GRID if parameters == 1 else GRID_OF_SEVERAL
+    levels = [i / (n - 1) for i in range(n)]
+    if n**parameters > most:
+        return [[u] * parameters for u in levels], 1 / (n - 1)
+    return [list(u) for u in itertools.product(levels, repeat=parameters)], 1 / (n - 1)
 
 
 @dataclass(frozen=True)
@@ -207,6 +260,7 @@ def fit(study: str | os.PathLike[str], *, progress: Progress | None = None) -> F
     fitted = groups(loaded)
     total = sum(EVALUATIONS_PER_PARAMETER * len(g[0].fitted) * len(fit_rows(loaded, w)) for g in fitted for w in g)
     done = 0
+    seen: dict[Run, Measured] = {}
 
     def run(runs: dict[Run, set[str]]) -> dict[Run, Measured]:
         nonlocal done
@@ -214,26 +268,35 @@ def fit(study: str | os.PathLike[str], *, progress: Progress | None = None) -> F
             runs, lambda some, _all: progress(done + some, max(total, done + some)) if progress else None
         )
         done += len(runs)
+        seen.update(measured)
         return measured
 
-    lines, rows = [], []
+    lines, rows, failures = [], [], []
     before = Before(loaded.before_policy, loaded.before_set)
     for group in fitted:
         published = [(w, row) for w in group for row in fit_rows(loaded, w)]
-        values, simulated, _ = derive(published, before, run)
+        values, found, _ = derive(published, before, run)
+        fits = misfit(published, found)
+        of_study = {p.key: p.value for p in group[0].fitted}
+        same = all(_near(values[k], v) for k, v in of_study.items())
+        theirs = fits if same else misfit(published, simulated(published, before, of_study, run))
+        ended = [seen[r] for r, _ in _asked(published, before, values)]
         for p in group[0].fitted:
             value = values[p.key]
+            no_worse = fits is not None and theirs is not None and theirs <= fits * (1 + TOLERANCE) + LEAST
             lines.append(
                 {
                     "workload": ", ".join(dict.fromkeys(w.name for w in group)),
                     "machine": ", ".join(dict.fromkeys(w.machine for w in group)),
                     "key": p.key,
                     "value": number(p.value),
-                    "derived": value,
+                    "derived": None if fits is None else value,
                     "lo": number(p.lo),
                     "hi": number(p.hi),
-                    "rows": len(published),
-                    "agrees": abs(value - p.value) <= TOLERANCE * max(abs(p.value), abs(value)),
+                    "misfit": fits,
+                    "misfit_study": theirs,
+                    "rows": sum(m.ok for m in ended),
+                    "agrees": fits is not None and (no_worse or _near(value, p.value)),
                 }
             )
         rows += [
@@ -241,6 +304,12 @@ def fit(study: str | os.PathLike[str], *, progress: Progress | None = None) -> F
                 "workload": w.name, "machine": w.machine, "x": number(r.x), "metric": r.metric, "published": r.value,
                 "simulated": s,
             }
-            for (w, r), s in zip(published, simulated, strict=True)
+            for (w, r), s in zip(published, found, strict=True)
         ]  # fmt: skip
-    return Fit(loaded.name, lines, rows, done)
+        asked = dict.fromkeys(r for r, _ in _asked(published, before, values))
+        failures += [failure(r, seen[r]) for r in asked if not seen[r].ok]
+    return Fit(loaded.name, lines, rows, done, failures)
+
+
+def _near(value: float, other: float) -> bool:
+    return abs(value - other) <= TOLERANCE * max(abs(value), abs(other))

@@ -16,7 +16,7 @@ from contend.study.load import load, names, number
 from contend.study.model import CHANGE, SEEDS_MAX, Row, Settings, Study
 from contend.study.plan import Case, Options, Pair, Plan, Run, Single, ablations, cases, singles
 from contend.study.section import StudyInvalid
-from contend.study.simulate import Measured, Progress, simulate, value_of
+from contend.study.simulate import Measured, Progress, failure, simulate, value_of
 
 if TYPE_CHECKING:
     import polars as pl
@@ -400,9 +400,7 @@ def reproduce(
         result.effect_list += [effects[row] for row in study.rows if row in effects]
     result.ablation_list = _ablation_rows(ablated, readings)
     result.beyond_list = [row for t in tables for row in t.rows(measured)]
-    result.failures = [
-        {"outcome": m.outcome, "detail": m.detail, "replay": run.command} for run, m in measured.items() if not m.ok
-    ]
+    result.failures = [failure(run, m) for run, m in measured.items() if not m.ok]
     result.runs = len(measured)
     result.cpu_s = sum(m.cpu_s for m in measured.values())
     result.wall_s = time.monotonic() - began

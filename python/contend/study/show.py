@@ -329,6 +329,10 @@ def fitted(f: Fit, out: Console) -> None:
         ("range", "right"), ("rows", "right"), ("agrees", "left"),
     ]  # fmt: skip
     out.print(text.table(escape(f"{f.study}: parameters derived from the unpatched rows in fit_x"), columns, rows))
+    misfits = {(p["workload"], p["machine"]): (p["misfit"], p["misfit_study"]) for p in f.lines}
+    for (workload, machine), (derived, study) in misfits.items():
+        of = f"{workload} on {machine}" if len(misfits) > 1 else "Misfit"
+        out.print(escape(f"{of}: {value(derived)} as derived, {value(study)} with the study's values."))
     rows = [
         [r["workload"], r["machine"], f"{r['x']:g}", r["metric"], value(r["published"]), value(r["simulated"])]
         for r in f.rows

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
+from typing import Any
 
 from contend._core import ContendError
 from contend.parallel import Pool
@@ -41,6 +42,11 @@ class Measured:
 def value_of(w: Workload, metric: Metric, m: Measured, x: float) -> float | None:
     """The metric of a run. One that does a share of the work and ended before it was done has none."""
     return None if w.share < 1 and m.sliced else metric.value(m.values[metric.expression(x)], x)
+
+
+def failure(run: Run, m: Measured) -> dict[str, Any]:
+    """A run that did not end as asked, as JSON has it."""
+    return {"outcome": m.outcome, "detail": m.detail, "replay": run.command}
 
 
 def _measure(run: Run, expressions: set[str], look: Callable[..., object]) -> Measured:
