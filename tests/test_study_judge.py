@@ -37,7 +37,7 @@ def test_published_percentages_of_the_post_come_out() -> None:
 def test_noise_that_is_missing_counts_as_two_per_cent() -> None:
     assert judge.noise_pct(3.0, 4.0) == 5.0
     assert judge.noise_pct(None, None) == 2.0
-    assert judge.noise_pct(3.0, None) == 2.0
+    assert judge.noise_pct(1.5, None) == judge.noise_pct(None, 1.5) == 2.5
     assert judge.bound_pct(0.1) == 2.0
     assert judge.bound_pct(2.0) == 4.0
 

@@ -28,10 +28,10 @@ def effect_pct(before: float | None, after: float | None, *, higher_is_better: b
 
 
 def noise_pct(before: float | None, after: float | None) -> float:
-    """Noise of an effect from the two standard deviations, in per cent."""
-    if before is None or after is None:
+    """Noise of an effect from the two standard deviations, in per cent. Where one is missing it counts as 2 %."""
+    if before is None and after is None:
         return NOISE_PCT
-    return math.hypot(before, after)
+    return math.hypot(*(NOISE_PCT if v is None else v for v in (before, after)))
 
 
 def bound_pct(noise: float) -> float:
