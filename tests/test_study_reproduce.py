@@ -242,6 +242,22 @@ def test_changes_that_a_post_prints_alone(tmp_path: Path) -> None:
     assert found.row_list[0]["simulated"] == waits["simulated_pct"]
 
 
+def test_a_change_of_a_rate_is_a_rise(tmp_path: Path) -> None:
+    rows = study_files.HEADER
+    for better, x in (("higher", 2), ("lower", 4)):
+        rows += f"tiny,pairs/quick,1n1l4c2t,pairs,after-vs-before,pairs,{x},throughput,percent,{better},10,,,,\n"
+    head, _, rest = TOML.replace("fit_x = [1, 2, 4]\n", "").partition("[workload.fitted]")
+    toml = head + rest[rest.index("[[assumption]]") :]
+    found = contend.reproduce(write(tmp_path / "tiny", toml=toml, rows=rows), quick=True)
+    cases = plan.cases(found.studies[0], found.options, Plan())
+    for case, row, effect, sign in zip(cases, found.row_list, found.effect_list, (1, -1), strict=True):
+        (pair,) = case.seeds
+        rates = simulate({r: {"rate.round_trips"} for r in (pair.before, pair.after)}).values()
+        before, after = (m.values["rate.round_trips"] or 0 for m in rates)
+        assert row["simulated"] == pytest.approx(100 * (after - before) / before)
+        assert (effect["published_pct"], effect["simulated_pct"]) == (10 * sign, sign * row["simulated"])
+
+
 def test_ctrl_c_stops_all_runs(tiny: Path) -> None:
     long = TOML.replace("slice_ms = 2\n", "slice_ms = 100_000\n")
     study = load.load(write(tiny, toml=long))

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import csv
+import io
 from pathlib import Path
 
 import pytest
 from conftest import Contend
-from contend.study import fitting, load, model, plan, reproduction, values
+from contend.study import fitting, load, model, plan, reproduction, show, values
 from contend.study.section import StudyInvalid
 from contend.study.simulate import Measured
+from rich.console import Console
 from study_files import HEADER, MACHINE, SCENARIO
 
 OTHER = "4c"
@@ -175,6 +177,22 @@ def test_a_machine_has_a_factor_on_what_it_shares(tiny: Path) -> None:
     work = {(r.machine, dict(r.set)["workload.work_ns"]) for r in asked}
     assert (MACHINE, f"{value:.0f}") in work
     assert (OTHER, f"{round(1.5 * value)}") in work
+
+
+def test_ablation_names_the_variant(tmp_path: Path) -> None:
+    toml = TOML.replace("[variant.off]\n", "[variant.off]\nsis_core = false\n").replace(
+        "[variant.far]\n", "[variant.far]\nnr_migrate = 8\n"
+    )
+    found = reproduction.reproduce(write(tmp_path, toml=toml), quick=True, ablate=True)
+    assert {(a["switch"], a["variant"]) for a in found.ablation_list} >= {
+        ("far", "only nr_migrate"), ("far", "only sis_core"), ("off", "only sis_core"), ("off", "only wake_affine")
+    }  # fmt: skip
+    assert found.ablation["switch"].unique().sort().to_list() == ["far", "off"]
+    out = io.StringIO()
+    show.reproduction(found, Console(file=out, width=200))
+    shown = " ".join(out.getvalue().split())
+    for variant in ("far", "off"):
+        assert shown.count(f"Ablation: apart on {MACHINE}, throughput, {variant} ") == 1
 
 
 def test_times_of_a_fixed_amount_of_work() -> None:

@@ -155,7 +155,7 @@ def _frame(rows: Sequence[dict[str, Any]], keys: Sequence[str]) -> pl.DataFrame:
 
     words = {
         "study", "table", "machine", "workload", "variant", "reference", "x_name", "metric", "unit", "better", "kind",
-        "predictor", "note",
+        "predictor", "note", "switch",
     }  # fmt: skip
     flags = {"sign_ok", "size_ok", "judged", "quiet_ok", "undetermined", "sliced"}
     counts = {"rows_judged", "quiet_rows", "rows_all"}
@@ -195,11 +195,16 @@ def _mean(values: Sequence[float | None]) -> tuple[float | None, float | None]:
 
 
 def _effect(case: Case, before: float | None, after: float | None) -> float | None:
-    """A published change is a reduction: positive where the number falls, and better if the post says so."""
-    if case.after.variant == CHANGE:
-        fall = judge.effect_pct(before, after, higher_is_better=False)
-        return fall if fall is None or case.after.higher_is_better else -fall
-    return judge.effect_pct(before, after, higher_is_better=case.after.higher_is_better)
+    """Positive where it is better: where a reduction falls by more, if the post says so."""
+    change = _change(case, before, after)
+    return change if change is None or case.after.higher_is_better else -change
+
+
+def _change(case: Case, before: float | None, after: float | None) -> float | None:
+    """By how many per cent the number rises; by how many it falls where the metric is a reduction."""
+    metric = case.workload.metric(case.after.metric)
+    assert metric is not None
+    return judge.effect_pct(before, after, higher_is_better=metric.form != "reduction" or case.after.variant != CHANGE)
 
 
 def _published(before: Row | None, after: Row) -> tuple[float | None, float]:
@@ -286,18 +291,19 @@ def _rows(
             simulated = simulated / base if simulated is not None and base else None
         if row.variant == CHANGE:
             pairs = [readings.mean(case, [getattr(p, s) for p in case.seeds]) for s in ("before", "after")]
-            simulated = judge.effect_pct(*pairs, higher_is_better=False)
+            simulated = _change(case, *pairs)
             spread = None
         sliced = any(readings.measured[r].sliced for r in runs)
         rows.append(_row(study, row, options, simulated, spread, sliced=sliced))
     return rows
 
 
-ABLATION_KEYS = ["study", "table", "workload", "machine", "x", "metric", "variant", "simulated_pct", "note"]
+ABLATION_KEYS = ["study", "table", "workload", "machine", "x", "metric", "switch", "variant", "simulated_pct", "note"]
 
 
 @dataclass(frozen=True)
 class _Ablated:
+    switch: str
     variant: str
     cases: list[Case]
     note: str
@@ -313,7 +319,7 @@ def _ablated(study: Study, options: Options, plan: Plan) -> list[_Ablated]:
             if made and _accepted(made[0].seeds[0].after):
                 for run, reads in tried.runs.items():
                     plan.add(run, reads)
-                found.append(_Ablated(a.variant, made, note))
+                found.append(_Ablated(a.switch, a.variant, made, note))
                 break
     return found
 
@@ -333,8 +339,8 @@ def _ablation_rows(ablated: Sequence[_Ablated], readings: _Readings) -> list[dic
         for case in a.cases:
             means = [readings.mean(case, [getattr(p, s) for p in case.seeds]) for s in ("before", "after")]
             simulated = _effect(case, *means)
-            place = {**_place(case.after), "variant": a.variant, "simulated_pct": simulated, "note": a.note}
-            rows.append(_keyed(ABLATION_KEYS, place))
+            found = {"switch": a.switch, "variant": a.variant, "simulated_pct": simulated, "note": a.note}
+            rows.append(_keyed(ABLATION_KEYS, {**_place(case.after), **found}))
     return rows
 
 

@@ -227,13 +227,17 @@ def summary(title: str, s: dict[str, Any], out: Console) -> None:
 
 
 def _ablation(r: Reproduction, out: Console) -> None:
-    def key(a: dict[str, Any]) -> tuple[str, ...]:
-        return (a["study"], a["table"], a["machine"], a["metric"], a["workload"])
+    # A table of [switch.NAME] has one switch, one of [variant.NAME] has several.
+    several = {s.name for s in r.studies if s.by_variant}
 
-    full = {(*key(e), e["x"]): e["simulated_pct"] for e in r.effect_list}
+    def key(a: dict[str, Any], system: str) -> tuple[str, ...]:
+        of = system if a["study"] in several else ""
+        return (a["study"], a["table"], a["machine"], a["metric"], a["workload"], of)
+
+    full = {(*key(e, e["variant"]), e["x"]): e["simulated_pct"] for e in r.effect_list}
     groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for a in r.ablation_list:
-        groups.setdefault(key(a), []).append(a)
+        groups.setdefault(key(a, a["switch"]), []).append(a)
     for place, rows in groups.items():
         xs = sorted({a["x"] for a in rows})
         cells = {(a["variant"], a["x"]): a for a in rows}
@@ -245,7 +249,8 @@ def _ablation(r: Reproduction, out: Console) -> None:
             name = f"{v}, {note}" if note else v
             lines.append([name, *(points(cells[v, x]["simulated_pct"]) for x in xs)])
         columns = [("effect of, %", "fold"), *((f"{x:g}", "right") for x in xs)]
-        out.print(text.table(escape(f"Ablation: {place[1]} on {place[2]}, {place[3]}"), columns, lines))
+        title = ", ".join([f"Ablation: {place[1]} on {place[2]}", place[3], *([place[5]] if place[5] else [])])
+        out.print(text.table(escape(title), columns, lines))
 
 
 def _names_below(x_name: str) -> str:
