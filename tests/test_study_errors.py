@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from conftest import Contend
 from contend.study.load import load
+from contend.study.reproduction import reproduce
 from contend.study.section import StudyInvalid, line_of
-from study_files import BEFORE, HEADER, TOML, published, row, write
+from study_files import BEFORE, HEADER, MACHINE, TOML, published, row, write
 
 TOMLS = {
     "no-toml": ("schema = 1", "schema = = 1", "study.toml: not valid TOML"),
@@ -112,6 +113,17 @@ TOMLS = {
         "assumption[0].machine: found 'sparc'",
     ),
     "beyond-twice": ("vary = {", 'at = [{ machine = "4c" }]\nvary = {', "vary: should not be given beside `at`"),
+    "beyond-column": (
+        '"engine.ipis / dispatches"]',
+        '"engine.ipi / dispatches"]',
+        "study.toml:43: beyond[0].columns: found 'engine.ipi'; did you mean engine.ipis?",
+    ),
+    "beyond-no-column": ('"probes_per_search"', '""', "beyond[0].columns: found '', not a number of a run's summary"),
+    "table": (
+        'x = "workload.pairs"',
+        'x = "workload.pairs"\ntable = "pairs/bots"',
+        "study.toml:23: workload[0].table: found 'pairs/bots'; did you mean pairs/both?",
+    ),
     "beyond-policy": ('policy = "2019-v3"', 'policy = "2019-v4"', "found '2019-v4'"),
 }
 
@@ -132,6 +144,12 @@ ROWS = {
     "no-column": (HEADER.replace(",note", ""), "published.csv:1: no column note; the columns are study,table"),
     "unknown-column": (HEADER.replace("note", "notes"), "published.csv:1: unknown column notes"),
     "no-rows": (HEADER, "published.csv: no rows"),
+    "outside-its-range": (
+        HEADER + FIRST.replace(",70000,,", ",70000,5,9"),
+        "published.csv:2: value: found '70000'; should be from value_lo to value_hi (5 to 9)",
+    ),
+    "too-small": (HEADER + FIRST.replace("70000", "1e-300"), "published.csv:2: value: found '1e-300'; should be 0, or"),
+    "too-large": (HEADER + FIRST.replace("70000", "1e308"), "value: found '1e308'; should be 0, or a number from"),
     "short-row": (HEADER + "tiny,a\n", "published.csv:2: found 2 cells; should be 15"),
     "no-number": (HEADER + FIRST.replace("70000", "many"), "published.csv:2: value: found 'many'; should be a number"),
     "nan": (HEADER + FIRST.replace("70000", "nan"), "published.csv:2: value: found 'nan'; should be a number"),
@@ -172,6 +190,28 @@ def test_published_csv(tmp_path: Path, name: str) -> None:
     with pytest.raises(StudyInvalid) as refused:
         load(write(tmp_path, rows=rows))
     assert message in str(refused.value)
+
+
+def test_a_table_names_the_only_switch_or_none(tmp_path: Path) -> None:
+    toml = TOML.replace('[switch.both]\nsis_core = false\nwake_affine = "off"\n', "")
+    rows = "".join(line for line in published().splitlines(keepends=True) if "pairs/both" not in line)
+    folder = write(tmp_path, toml=toml, rows=rows.replace("pairs/quick", "pairs"))
+    assert load(folder).rows[0].table == "pairs"
+    write(tmp_path, toml=toml, rows=rows.replace("pairs/quick", "pairs/quik"))
+    with pytest.raises(StudyInvalid, match=r"published\.csv:2: table: found 'pairs/quik'.*; did you mean quick\?"):
+        load(folder)
+
+
+def test_a_machine_that_is_unknown(tmp_path: Path) -> None:
+    folder = write(tmp_path, toml=TOML.replace(MACHINE, "1n1l4c2x"), rows=published().replace(MACHINE, "1n1l4c2x"))
+    with pytest.raises(StudyInvalid, match=r"study\.toml:20: workload\[0\]\.machine: "):
+        load(folder)
+
+
+def test_a_column_that_no_run_reports(tmp_path: Path) -> None:
+    folder = write(tmp_path, toml=TOML.replace('["rate.round_trips",', '["rate.round_trip",'))
+    with pytest.raises(StudyInvalid, match=r"study\.toml:\d+: columns: found rate\.round_trip, which no run"):
+        reproduce(folder, quick=True, beyond=True)
 
 
 def test_upstream_csv(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from contend.study.model import Beyond, Settings, Study, Value, Variant
 from contend.study.plan import Options, Plan, Run, sets
+from contend.study.section import StudyInvalid
 
 if TYPE_CHECKING:
     import polars as pl
@@ -35,6 +36,7 @@ class BeyondTable:
 
     def rows(self, measured: dict[Run, Measured]) -> list[dict[str, Any]]:
         """An object for each line: the mean of each column over the seeds, and its standard deviation in per cent."""
+        self._check(measured)
         out = []
         for line in self.lines:
             values: dict[str, float | None] = {}
@@ -59,6 +61,17 @@ class BeyondTable:
                 }
             )
         return out
+
+    def _check(self, measured: dict[Run, Measured]) -> None:
+        """A program's column that no run has is a mistake in study.toml."""
+        ended = [m for line in self.lines for m in map(measured.__getitem__, line.runs) if m.ok]
+        for column in self.beyond.columns:
+            if ended and column.startswith(("rate.", "latency.")) and all(m.values[column] is None for m in ended):
+                at = f"{self.study.folder / 'study.toml'}:{self.beyond.line}: columns"
+                raise StudyInvalid(
+                    f"{at}: found {column}, which no run of {self.beyond.name} reports; should be what the workload "
+                    "counts (docs/workloads.md), and the slice long enough for it"
+                )
 
 
 def table(study: Study, beyond: Beyond, options: Options, plan: Plan) -> BeyondTable:

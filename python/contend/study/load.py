@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from contend import _core, given
+from contend.quantity import check_expression
 from contend.study.model import (
     AFTER,
     BEFORE,
@@ -38,6 +39,8 @@ SCHEMA = 1
 FORMS = ["rate", "time_of", "latency", "normalized", "reduction", "value"]
 OF_HOST = ("xen.scheduler", "xen.credit2_runqueue")
 """What tables of one study may differ in besides."""
+OF_GUESTS = ("kvm", "xen", "guests", "groups")
+"""Parts of a summary that a run has only with what they are of."""
 SLICE_MS = 30.0
 SLICE_MS_MAX = 1e9
 """As long as a horizon may be."""
@@ -354,7 +357,10 @@ def _workload(
     groups: dict[str, tuple[Parameter, ...]], *, places: Sequence[str],
 ) -> Workload:  # fmt: skip
     name, machine, table = section.take("name", str), section.take("machine", str), section.take("table", str, None)
-    mine = [r for r in rows if (r.workload, r.machine) == (name, machine) and table in (None, r.table)]
+    of = [r for r in rows if (r.workload, r.machine) == (name, machine)]
+    mine = [r for r in of if table in (None, r.table)]
+    if of and table is not None:
+        _known(section, "table", table, sorted({r.table for r in of}), "should be the table of a row of the workload")
     if not mine:
         known = sorted({f"{r.workload} on {r.machine}" for r in rows})
         right = close(f"{name} on {machine}", known, f"published.csv has {'; '.join(known)}")
@@ -459,7 +465,10 @@ def _try(section: Section, key: str, w: Workload, settings: Settings | None = No
                 set=[(k, text_of(v)) for k, v in {**w.set, **(settings or {})}.items()],
             )
     except _core.ContendError as e:
-        raise StudyInvalid(f"{section.at(key)}: {str(e).removeprefix('--set: ')}") from None
+        said = str(e)
+        if said.startswith("--machine: "):
+            key = "machine"
+        raise StudyInvalid(f"{section.at(key)}: {said.removeprefix('--machine: ').removeprefix('--set: ')}") from None
 
 
 def _try_switch(section: Section, workloads: tuple[Workload, ...], policy: str, features: Settings) -> None:
@@ -541,6 +550,8 @@ def _beyond(section: Section, folder: Path, workloads: tuple[Workload, ...]) -> 
     if not variants or not columns or not all(isinstance(c, str) for c in columns):
         key = "columns" if variants else "variants"
         raise StudyInvalid(f"{section.at(key)}: should have at least one entry")
+    for column in columns:
+        _check_column(column, section.at("columns"))
     slice_ms = section.number("slice_ms", defaults[0], above=0, most=SLICE_MS_MAX)
     quick_ms = section.number("quick_slice_ms", defaults[1] or slice_ms, above=0, most=SLICE_MS_MAX)
     warmup_ms = float(section.number("warmup_ms", defaults[2], least=0, most=SLICE_MS_MAX))
@@ -550,6 +561,16 @@ def _beyond(section: Section, folder: Path, workloads: tuple[Workload, ...]) -> 
         name, title, scenario, settings, points, tuple(variants), tuple(columns), slice_ms, quick_ms, warmup_ms,
         seeds, _line(section),
     )  # fmt: skip
+
+
+def _check_column(column: str, where: str) -> None:
+    for part in column.split(" / "):
+        if part.partition(".")[0] in OF_GUESTS and "." in part:
+            continue
+        try:
+            check_expression(part, where)
+        except _core.ContendError as e:
+            raise StudyInvalid(str(e)) from None
 
 
 def _points(section: Section) -> tuple[Settings, ...]:

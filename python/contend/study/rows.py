@@ -16,6 +16,8 @@ COLUMNS = [
     "value_hi", "stdev_pct", "note",
 ]  # fmt: skip
 ROWS_MAX = 100_000
+LEAST, MOST = 1e-12, 1e15
+"""Published values lie between these: effects of others overflow."""
 
 
 def text_of_file(file: Path) -> str:
@@ -83,6 +85,8 @@ def _row(cell: dict[str, str], at: str, line: int, study: str, variants: Sequenc
             raise wrong(key, "a number") from None
         if not math.isfinite(found):
             raise wrong(key, "a number")
+        if found and not LEAST <= abs(found) <= MOST:
+            raise wrong(key, f"0, or a number from {LEAST:g} to {MOST:g}")
         return found
 
     if cell["study"] != study:
@@ -106,6 +110,10 @@ def _row(cell: dict[str, str], at: str, line: int, study: str, variants: Sequenc
         raise wrong("value", "a number, or value_lo and value_hi")
     if row.lo is not None and row.hi is not None and row.lo > row.hi:
         raise wrong("value_hi", f"at least value_lo ({row.lo:g})")
+    if row.value is not None and not (
+        (row.lo is None or row.lo <= row.value) and (row.hi is None or row.value <= row.hi)
+    ):
+        raise wrong("value", f"from value_lo to value_hi ({cell['value_lo']} to {cell['value_hi']})")
     if row.stdev_pct is not None and row.stdev_pct < 0:
         raise wrong("stdev_pct", "at least 0")
     if row.variant != CHANGE and row.published <= 0:
@@ -120,8 +128,10 @@ def check_rows(study: Study, rows: tuple[Row, ...], file: Path, toml: Path) -> N
         if key in seen:
             raise StudyInvalid(f"{file}:{row.line}: the same row as line {seen[key].line}; should be there once")
         seen[key] = row
-        if not study.by_variant and row.switch not in study.switches and len(study.switches) > 1:
-            right = close(row.switch, study.switches, f"should be one of {', '.join(study.switches)}")
+        # A study of one switch need not name it in its tables.
+        named = len(study.switches) > 1 or "/" in row.table
+        if not study.by_variant and row.switch not in study.switches and named:
+            right = close(row.switch, study.switches, f"should be {' or '.join(study.switches)}")
             raise StudyInvalid(
                 f"{file}:{row.line}: table: found '{row.table}': {toml} has no [switch.{row.switch}]; {right}"
             )
