@@ -25,9 +25,11 @@ TOLERANCE = 0.01
 """A derived value may differ from the study's by this share, and the study's misfit be larger by it."""
 EVALUATIONS_PER_PARAMETER = 24
 GRID = 7
-"""Points of one parameter that are tried first, both ends among them."""
+"""Points of one parameter that are tried besides, both ends among them."""
 GRID_OF_SEVERAL = 3
 """The same for each of several: every combination."""
+CLOSER = 0.01
+"""A point of the grid must bring the rows closer by so much, the root mean square of the logarithms."""
 STEP = 1e-3
 """The optimiser ends when it moves by less than this share of a parameter's range (in the logarithm)."""
 LEAST = 1e-6
@@ -184,9 +186,9 @@ def derive(rows: Rows, before: Before, run: Simulate) -> tuple[dict[str, float],
     """The parameters that bring the simulated values closest to the rows of their workloads; the values there;
     the runs it took.
 
-    Minimises `misfit`: over a coarse grid that has both ends of each range, then from its best point, by Brent's
-    bounded method between the neighbours for one parameter, by Nelder and Mead's for several. The best of all that was
-    tried is taken. Deterministic, with a bounded number of evaluations.
+    Minimises `misfit` from the middle of each range: Brent's bounded method for one parameter, Nelder and Mead's for
+    several. Where a point of a coarse grid, which has both ends of each range, is clearly closer than what that found,
+    the search begins again there, between its neighbours. Deterministic, with a bounded number of evaluations.
     """
     try:
         from scipy import optimize
@@ -211,22 +213,37 @@ def derive(rows: Rows, before: Before, run: Simulate) -> tuple[dict[str, float],
         return tried[values][0]
 
     evaluations = EVALUATIONS_PER_PARAMETER * len(scales)
-    grid, step = _grid(len(scales), evaluations // 2)
-    start = min(grid, key=loss)
-    if len(scales) == 1:
-        bounds = (max(start[0] - step, 0), min(start[0] + step, 1))
-        brent = {"xatol": STEP, "maxiter": evaluations - len(grid)}
-        optimize.minimize_scalar(lambda u: loss([float(u)]), bounds=bounds, method="bounded", options=brent)
-    else:
-        # From an end inwards: scipy would clip what lies outside.
-        far = [u + step / 2 if u + step / 2 <= 1 else u - step / 2 for u in start]
+
+    def search(start: list[float], step: float) -> None:
+        """From a point, one parameter no further than a step."""
+        if len(scales) == 1:
+            bounds = (max(start[0] - step, 0), min(start[0] + step, 1))
+            brent = {"xatol": STEP, "maxiter": evaluations}
+            optimize.minimize_scalar(lambda u: loss([float(u)]), bounds=bounds, method="bounded", options=brent)
+            return
+        # From an upper end inwards: scipy would clip what lies outside.
+        far = [u + step / 2 if u < 1 else u - step / 2 for u in start]
         simplex = [start, *([*start[:i], far[i], *start[i + 1 :]] for i in range(len(start)))]
-        nelder = {"xatol": STEP, "fatol": LEAST, "maxfev": evaluations - len(grid), "initial_simplex": simplex}
+        nelder = {"xatol": STEP, "fatol": LEAST, "maxfev": evaluations, "initial_simplex": simplex}
         optimize.minimize(
             lambda u: loss(list(u)), start, method="Nelder-Mead", bounds=[(0, 1)] * len(scales), options=nelder
         )
-    best = min(tried, key=lambda values: tried[values][0])
-    return dict(zip(keys, best, strict=True)), tried[best][1], made
+
+    def best() -> tuple[float, ...]:
+        return min(tried, key=lambda values: tried[values][0])
+
+    search([0.5] * len(scales), 0.5)
+    found = best()
+    grid, step = _grid(len(scales), evaluations // 2)
+    start = min(grid, key=loss)
+    if _distance(tried[found][0], rows) - _distance(loss(start), rows) > CLOSER:
+        search(start, step)
+        found = best()
+    return dict(zip(keys, found, strict=True)), tried[found][1], made
+
+
+def _distance(loss: float, rows: Rows) -> float:
+    return math.sqrt(loss / len(rows))
 
 
 def _grid(parameters: int, most: int) -> tuple[list[list[float]], float]:
