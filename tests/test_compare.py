@@ -275,3 +275,18 @@ def test_ctrl_c(tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=30)
     assert (process.returncode, err) == (130, "interrupted: nothing was written\n")
+
+
+def test_arguments_that_are_wrong(tmp_path: Path, small: Path) -> None:
+    for jobs in (-1, 0, 1.5):
+        with pytest.raises(package.ContendError, match=r"--jobs: found .*; should be a whole number, 1 or more"):
+            package.compare(small, small, jobs=jobs)  # type: ignore[arg-type]
+    with pytest.raises(package.ContendError, match="--metric: no run has 'nope'"):
+        package.compare(small, small, seeds=2, metrics="nope", divergence=False)
+
+
+def test_one_metric_and_the_direction_of_elapsed_time(small: Path) -> None:
+    (against,) = package.compare(small, small, seeds=2, metrics="rate.run_ns", divergence=False).results
+    assert [(r.name, r.better) for r in against.rows] == [("rate.run_ns", 0)]
+    (against,) = package.compare(small, small, seeds=2, metrics="rate.messages", divergence=False).results
+    assert [(r.name, r.better) for r in against.rows] == [("rate.messages", 1)]

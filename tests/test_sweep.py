@@ -317,6 +317,38 @@ seed = { from = 1, to = 5000 }
     assert rest["complete"]
 
 
+def test_ctrl_c_before_the_first_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def pressed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    sweep = {"scenario": SCENARIO, "grid": {"seed": {"from": 1, "to": 30}}}
+    monkeypatch.setattr("contend.sweeping.sweep.execute", lambda *_: time.sleep(0.5))
+    with pytest.raises(package.Incomplete) as stopped:
+        package.sweep(sweep, out=tmp_path / "s", progress=pressed)
+    assert stopped.value.sweep.table.height == 0
+    assert not (tmp_path / "s").exists()
+
+
+def test_jobs_that_are_no_number(tmp_path: Path) -> None:
+    for jobs in (-1, 0, 1.5, True):
+        with pytest.raises(package.ContendError, match=r"--jobs: found .*; should be a whole number, 1 or more"):
+            package.sweep({"scenario": SCENARIO, "grid": {"seed": [1]}}, out=tmp_path / "s", jobs=jobs)  # type: ignore[arg-type]
+
+
+def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    no_space = "No space left on device"
+    for error in (OSError(28, no_space), pl.exceptions.ComputeError(f"underlying IO error: {no_space}")):
+
+        def full(_frame: object, to: Path, error: Exception = error) -> None:
+            to.write_bytes(b"half")
+            raise error
+
+        monkeypatch.setattr(pl.DataFrame, "write_parquet", full)
+        with pytest.raises(package.ContendError, match=rf"part-000000\.parquet: cannot be written: {no_space}$"):
+            package.sweep({"scenario": SCENARIO, "grid": {"seed": [1]}}, out=tmp_path / "s")
+        assert not list(tmp_path.rglob("*.partial"))
+
+
 WRONG = [
     ('scenaro = "x"', "s.toml:1: scenaro: unknown key; keys of a sweep are scenario, grid, random, metrics"),
     ("[grid]\nseed = [1]", "s.toml: scenario: found nothing; should be scenario = "),
@@ -345,6 +377,10 @@ WRONG = [
     ('scenario = "bad.toml"\n[grid]\nseed = [1]', "bad.toml:3: polcy: unknown key; did you mean policy?"),
     ('scenario = "small.toml"\n[grid]\nseed = { from = 1, to = 300000 }', "at most 200,000"),
     ("scenario = ", "s.toml: not valid TOML"),
+    (
+        'scenario = "small.toml"\n[grid]\nseed = [1]\n[random]\nseed = -1\n"workload.fds" = { choice = [1] }',
+        "s.toml:5: seed: found -1",
+    ),
 ]
 
 

@@ -9,6 +9,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from queue import Empty, SimpleQueue
 from typing import Generic, TypeVar
 
+from contend._core import ContendError
+
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -23,6 +25,12 @@ class Stopped(Exception):
 def cores() -> int:
     """CPUs that this process may use."""
     return len(os.sched_getaffinity(0))
+
+
+def check_jobs(jobs: int | None) -> None:
+    """Refuse what is no number of cores."""
+    if jobs is not None and (isinstance(jobs, bool) or not isinstance(jobs, int) or jobs < 1):
+        raise ContendError(f"--jobs: found {jobs!r}; should be a whole number, 1 or more")
 
 
 def _taken(ended: SimpleQueue[T]) -> Iterator[T]:

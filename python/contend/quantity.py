@@ -47,7 +47,8 @@ def better_of(name: str) -> int:
     """Which direction is better for an expression of the user's: 0 if that cannot be said."""
     head = name.partition(".")[0]
     if head == "rate":
-        return MORE
+        # A counter of time (run_ns) is no work.
+        return NEITHER if name.endswith("_ns") else MORE
     if head in ("latency", "wakeup_latency_us", "virtual_s") or name.endswith((".wait_s", ".contended", "delay_s")):
         return LESS
     return NEITHER
@@ -121,7 +122,7 @@ def quantities(summary: dict[str, Any]) -> list[Quantity]:
     # A run that was cut off took as long as it was told to.
     add("run", "virtual_s", "s", LESS if summary["outcome"] == "finished" else NEITHER)
     for counter in summary["metrics"]["counts"]:
-        add("programs", f"rate.{counter}", "/s", MORE)
+        add("programs", f"rate.{counter}", "/s", better_of(f"rate.{counter}"))
     for latency in summary["metrics"]["latencies_us"]:
         for which in ("p50", "p99", "max"):
             add("programs", f"latency.{latency}.{which}", "us", LESS)

@@ -13,7 +13,7 @@ from contend.comparing.divergence import Divergence, diverge, identity
 from contend.comparing.numbers import SEEDS_DEFAULT, SEEDS_MAX
 from contend.comparing.sides import Comparable, Side, read, seeds_of
 from contend.comparing.statistics import CONFIDENCE, NO_SPREAD, Difference, Sample, band, band_confidence, welch
-from contend.parallel import Pool
+from contend.parallel import Pool, check_jobs
 from contend.quantity import Quantity, asked, check_expression, quantities
 from contend.result import Result
 from contend.run import run
@@ -290,7 +290,7 @@ def compare(
     *results: Comparable,
     seeds: int = SEEDS_DEFAULT,
     vary_machine: int = 0,
-    metrics: Sequence[str] | None = None,
+    metrics: str | Sequence[str] | None = None,
     divergence: bool = True,
     jobs: int | None = None,
     progress: Progress | None = None,
@@ -306,8 +306,8 @@ def compare(
         seeds: Runs of each, from the baseline's own seed on; at least 2.
         vary_machine: In place of seeds: a run of each under its machine's own costs, and so many more under draws of
             those costs that have a range, the same for all sides. Differences then have a band, lowest to highest.
-        metrics: Names or groups of what `contend compare` shows, or expressions as in a sweep; all quantities that are
-            not 0 everywhere if left out.
+        metrics: Names or groups of what `contend compare` shows, or expressions as in a sweep, or one of these; all
+            quantities that are not 0 everywhere if left out.
         divergence: Look for the first scheduling event that differs.
         jobs: Cores to use; all if left out.
         progress: Called some times a second.
@@ -324,6 +324,8 @@ def compare(
         raise ContendError(f"--seeds: found {seeds}; should be 2 to {SEEDS_MAX:,}: one run shows no spread")
     if vary_machine and not 2 <= vary_machine <= SEEDS_MAX:
         raise ContendError(f"--vary-machine: found {vary_machine}; should be 2 to {SEEDS_MAX:,}")
+    check_jobs(jobs)
+    metrics = [metrics] if isinstance(metrics, str) else metrics
     for m in metrics or ():
         if "." in m and " " not in m:
             check_expression(m, "--metric")

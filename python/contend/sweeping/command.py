@@ -53,6 +53,8 @@ def sweep(
         try:
             found = sweeping.sweep(sweep, out=out, jobs=jobs, cluster=cluster, progress=line)
         except sweeping.Incomplete as e:
+            if not (e.sweep.directory / "sweep.json").exists():
+                raise Interrupted from None
             again = ["contend", "sweep", sweep, *(["--out", out] if out else [])]
             again += ["--cluster", cluster] if cluster else []
             kept = (

@@ -124,16 +124,23 @@ class _Reader:
         self.base = base
         self.text = text.splitlines()
         self.lines: dict[str, int] = {}
+        self.table = ""
 
     def line(self, key: str) -> int | None:
-        """The line that begins with a key; tomllib keeps none."""
+        """The line that begins with a key, in the table that is being read if it is there; tomllib keeps none."""
         last = re.escape(key.rpartition(".")[2])
         whole = re.compile(rf"\s*[\"']?{re.escape(key)}[\"']?\s*=|\s*\[+\s*{re.escape(key)}\s*\]")
         tail = re.compile(rf"\s*(?:[\w.\"'-]+\.)?[\"']?{last}[\"']?\s*=")
-        for pattern in (whole, tail):
-            for i, line in enumerate(self.text, 1):
-                if pattern.match(line):
-                    return i
+        table, inside = "", []
+        for line in self.text:
+            head = re.match(r"\s*\[+\s*([\w-]+)", line)
+            table = head[1] if head else table
+            inside.append(table == self.table or re.match(rf"\s*{self.table}\s*[.=]", line))
+        for within in (True, False):
+            for pattern in (whole, tail):
+                for i, line in enumerate(self.text, 1):
+                    if pattern.match(line) and (not within or inside[i - 1]):
+                        return i
         return None
 
     def wrong(self, key: str, found: object, right: str) -> ScenarioInvalid:
@@ -153,8 +160,11 @@ class _Reader:
             if not isinstance(data.get(table, {}), dict):
                 raise self.wrong(table, data[table], f"a table [{table}]")
         scenario = self.scenario(data.get("scenario"))
+        self.table = "grid"
         grid = tuple(self.grid(key, value) for key, value in self.flat(data.get("grid", {}), ()))
+        self.table = "random"
         axes, samples, seed = self.random(dict(data.get("random", {})))
+        self.table = ""
         if not grid and not axes:
             raise self.wrong("grid", NO_AXIS, "a table [grid] or [random] with a key and its values")
         both = {a.key for a in grid} & {a.key for a in axes}

@@ -10,6 +10,7 @@ Parts are written while the sweep runs, each as a whole (written beside its plac
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -43,6 +44,13 @@ SCHEMA = {
     "summary": pl.String,
 }
 PARTIAL = ".partial"
+
+
+def _why(e: OSError | pl.exceptions.PolarsError) -> str:
+    """What the system said, also where polars hands it on among its own words."""
+    said = (e.strerror if isinstance(e, OSError) else None) or str(e)
+    system = map(os.strerror, (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS))
+    return next((word for word in system if word in said), said)
 
 
 class Store:
@@ -138,9 +146,10 @@ class Store:
             with partial.open("rb") as f:
                 os.fsync(f.fileno())
             partial.replace(target)
-        except OSError as e:
+        except (OSError, pl.exceptions.PolarsError) as e:
+            raise ContendError(f"{target}: cannot be written: {_why(e)}") from e
+        finally:
             partial.unlink(missing_ok=True)
-            raise ContendError(f"{target}: cannot be written: {e.strerror or e}") from e
 
     def compact(self) -> None:
         """Merge the parts into one. The new one stands before the old ones go; reading takes a key once."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from contend._core import ContendError, ScenarioInvalid, __version__
-from contend.parallel import Pool
+from contend.parallel import Pool, check_jobs
 from contend.quantity import Quantity, asked, quantities
 from contend.sweeping import spec as specs
 from contend.sweeping.scenarios import Point, Task, Tasks, points
@@ -112,6 +112,7 @@ def sweep(
     """
     from contend.sweeping.store import Store
 
+    check_jobs(jobs)
     spec = specs.load(what)
     tasks = Tasks(spec)
     tasks.check()
@@ -144,7 +145,9 @@ def sweep(
         except (KeyboardInterrupt, ContendError) as e:
             stopped = e
             if not store.known:
-                raise
+                if isinstance(e, ContendError):
+                    raise
+                raise Incomplete(_finished(spec, everything, store, errors, ran=ran, cpu_s=cpu_s), None) from e
         if not any(outcome != INVALID for outcome in store.known.values()) and not stopped and not errors:
             first = next(store.rows({p.key for p in everything}), {"error": "no points"})
             store.discard()
