@@ -15,6 +15,11 @@ TOMLS = {
     "no-toml": ("schema = 1", "schema = = 1", "study.toml: not valid TOML"),
     "schema": ("schema = 1", "schema = 2", "study.toml:1: schema: found 2; should be 1"),
     "unknown-key": ("seeds = 2", "seed = 2", "study.toml:5: seed: unknown key; did you mean seeds?"),
+    "escape": (
+        'title = "Pairs',
+        'title = "\\u001b[31mPairs',
+        "study.toml:3: title: found '\\x1b[31mPairs that play ping-pong'; should be text without control characters",
+    ),
     "wrong-type": (
         "seeds = 2",
         'seeds = "2"',
@@ -150,6 +155,10 @@ ROWS = {
     ),
     "too-small": (HEADER + FIRST.replace("70000", "1e-300"), "published.csv:2: value: found '1e-300'; should be 0, or"),
     "too-large": (HEADER + FIRST.replace("70000", "1e308"), "value: found '1e308'; should be 0, or a number from"),
+    "escape": (
+        HEADER + FIRST.replace("pairs/quick", "\x1b[31m/quick"),
+        "published.csv:2: found '\\x1b'; should be text without control characters",
+    ),
     "short-row": (HEADER + "tiny,a\n", "published.csv:2: found 2 cells; should be 15"),
     "no-number": (HEADER + FIRST.replace("70000", "many"), "published.csv:2: value: found 'many'; should be a number"),
     "nan": (HEADER + FIRST.replace("70000", "nan"), "published.csv:2: value: found 'nan'; should be a number"),

@@ -33,7 +33,7 @@ from contend.study.model import (
     host_policy,
 )
 from contend.study.rows import check_rows, read_rows, text_of_file
-from contend.study.section import Section, StudyInvalid, close
+from contend.study.section import CONTROL, PLAIN, Section, StudyInvalid, close
 
 SCHEMA = 1
 FORMS = ["rate", "time_of", "latency", "normalized", "reduction", "value"]
@@ -109,14 +109,7 @@ def load(study: str | os.PathLike[str]) -> Study:
     folder = find(study)
     file = folder / "study.toml"
     text = text_of_file(file)
-    try:
-        table = tomllib.loads(text)
-    except ValueError as e:
-        # TOMLDecodeError, and what Python itself says of a number of thousands of digits.
-        raise StudyInvalid(f"{file}: not valid TOML: {e}") from None
-    except RecursionError:
-        raise StudyInvalid(f"{file}: not valid TOML: nested too deeply") from None
-    top = Section(file, text, table)
+    top = _top(file, text)
     schema = top.take("schema", int)
     if schema != SCHEMA:
         raise top.wrong("schema", schema, str(SCHEMA))
@@ -169,6 +162,35 @@ def load(study: str | os.PathLike[str]) -> Study:
     for part, of in zip(tables, files, strict=True):
         check_rows(loaded, part, of, file)
     return loaded
+
+
+def _top(file: Path, text: str) -> Section:
+    try:
+        table = tomllib.loads(text)
+        _check_words(file, text, table)
+    except StudyInvalid:
+        raise
+    except ValueError as e:
+        # TOMLDecodeError, and what Python itself says of a number of thousands of digits.
+        raise StudyInvalid(f"{file}: not valid TOML: {e}") from None
+    except RecursionError:
+        raise StudyInvalid(f"{file}: not valid TOML: nested too deeply") from None
+    return Section(file, text, table)
+
+
+def _check_words(file: Path, text: str, value: Any, path: tuple[str | int, ...] = ()) -> None:
+    """Refuse what a terminal would obey."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            _check_words(file, text, key, path)
+            _check_words(file, text, inner, (*path, key))
+    elif isinstance(value, list):
+        for i, inner in enumerate(value):
+            _check_words(file, text, inner, (*path, i))
+    elif isinstance(value, str) and CONTROL.search(value):
+        key = next((p for p in reversed(path) if isinstance(p, str)), None)
+        above = path[: len(path) - 1 - path[::-1].index(key)] if key else ()
+        raise Section(file, text, {}, above).wrong(key, value, PLAIN)
 
 
 def _switches(top: Section, kind: str, policy: str, reference: str) -> dict[str, Settings]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from contend.study.model import AFTER, BEFORE, CHANGE, Row, Study
-from contend.study.section import StudyInvalid, close
+from contend.study.section import CONTROL, PLAIN, StudyInvalid, close
 
 COLUMNS = [
     "study", "table", "machine", "workload", "variant", "x_name", "x", "metric", "unit", "better", "value", "value_lo",
@@ -37,12 +37,15 @@ def read_rows(
 ) -> tuple[Row, ...]:
     """The published rows. `places` are names of x: they stand for 0, 1, ... and are shown with `x_name`."""
     text = text_of_file(file)
+    for number, line in enumerate(text.split("\n"), 1):
+        if odd := CONTROL.search(line.removesuffix("\r")):
+            raise StudyInvalid(f"{file}:{number}: found {odd[0]!r}; should be {PLAIN}")
     reader = csv.reader(text.splitlines())
     header = next(reader, [])
     if header != COLUMNS:
-        odd = next((c for c in header if c not in COLUMNS), None)
+        new = next((c for c in header if c not in COLUMNS), None)
         absent = [c for c in COLUMNS if c not in header]
-        found = f"unknown column {odd}" if odd else f"no column {absent[0]}" if absent else "columns in another order"
+        found = f"unknown column {new}" if new else f"no column {absent[0]}" if absent else "columns in another order"
         raise StudyInvalid(f"{file}:1: {found}; the columns are {','.join(COLUMNS)}")
     rows = []
     for cells in _cells(reader, file):

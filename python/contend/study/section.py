@@ -30,6 +30,10 @@ class StudyInvalid(ContendError):
     """A study's files are not right."""
 
 
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+PLAIN = "text without control characters"
+
+
 def close(word: str, known: Iterable[str], otherwise: str) -> str:
     """A name that was probably meant, or all names."""
     near = difflib.get_close_matches(word, list(known), n=1)
