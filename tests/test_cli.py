@@ -122,6 +122,19 @@ def test_list_features_of_a_preset(contend: Contend) -> None:
     assert values["linux-6.18"]["wake_path"] == "ttwu-queue-6.0"
 
 
+@pytest.mark.parametrize("words", [["machines", "--policy", "nonsense"], ["features", "--machine", "4c"]])
+def test_list_refuses_what_it_does_not_read(contend: Contend, words: list[str]) -> None:
+    done = contend("list", *words)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"error: {words[1]}: found with `list {words[0]}`; should be left out: ")
+
+
+def test_the_package_lists_what_it_loads_late() -> None:
+    import contend as package
+
+    assert set(package.__all__) <= set(dir(package))
+
+
 def test_explain(contend: Contend, small: Path) -> None:
     assert contend("run", small, "--out", "r", "--quiet").returncode == 0
     said = json.loads(contend("explain", "r", "--json").stdout)

@@ -313,6 +313,7 @@ cli.add_command(xen_command.xen)
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON array of objects.")
 def list_(*, what: str, policy: str | None, machine: str | None, as_json: bool) -> int:
     """What there is: machines, workloads, policies, features, presets, a machine's costs, KVM, Xen, or studies."""
+    _check_read(what, policy=policy, machine=machine)
     if what == "studies":
         from contend.run import list_studies
 
@@ -368,6 +369,13 @@ def list_(*, what: str, policy: str | None, machine: str | None, as_json: bool) 
         out.print(text.table("", columns, [[p["name"], p["policy"], p["doc"]] for p in items]))
         click.echo("`cfs`, `eevdf` and `linux` stand for the newest preset of each and of all.")
     return EXIT_OK
+
+
+def _check_read(what: str, *, policy: str | None, machine: str | None) -> None:
+    if policy is not None and what not in ("features", "xen"):
+        raise ContendError(f"--policy: found with `list {what}`; should be left out: features and xen read it")
+    if machine is not None and what != "costs":
+        raise ContendError(f"--machine: found with `list {what}`; should be left out: costs read it")
 
 
 def _unread(feature: dict[str, Any]) -> str:
