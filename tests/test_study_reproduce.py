@@ -457,7 +457,7 @@ def test_a_declared_value_that_fits_no_worse_agrees(tiny: Path, monkeypatch: pyt
 
 def test_runs_that_stall_are_named_by_fit(contend: Contend, tiny: Path) -> None:
     stalling = study_files.SCENARIO.replace("[workload]", "stall_s = 0.00000001\n[workload]")
-    write(tiny, toml=TOML.replace("hi = 10_000", "hi = 2001"), scenario=stalling)
+    write(tiny, toml=TOML.replace("lo = 0, hi = 10_000", "lo = 1999, hi = 2001"), scenario=stalling)
     done = contend("fit", tiny, "--check", "--json")
     assert done.returncode == 4
     found = json.loads(done.stdout)
