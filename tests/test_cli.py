@@ -150,6 +150,7 @@ def test_explain(contend: Contend, small: Path) -> None:
         assert heading in words
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", ["png", "svg"])
 def test_explain_draws(contend: Contend, small: Path, tmp_path: Path, suffix: str) -> None:
     pytest.importorskip("matplotlib")

@@ -272,7 +272,7 @@ def test_command_line(contend: Contend, args: list[str], message: str) -> None:
          "linux-6.6?"),
         (["--horizon", "0"], "--horizon: found 0; should be a number of seconds above 0, at most 1,000,000"),
         (["--set", "sis_crore=1"], "--set: `sis_crore` = `1`: no such feature; did you mean `sis_core`?"),
-        (["--set", "machine.lines.llc=x"], '--set: machine.lines.llc: found "x"; should be a whole number'),
+        (["--set", "machine.lines.llc=x"], '--set: machine.lines.llc: found "x"; should be a whole number, 0 or more'),
         (["--set", "workload.grops=1"], "--set: workload.grops: unknown key; did you mean groups?"),
         (["--trace", "/gone/x"], "/gone/x: cannot be written: No such file or directory"),
         (["--out", "small.toml"], "small.toml: cannot be written: a file of this name exists; name a directory for the "

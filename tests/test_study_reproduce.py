@@ -137,6 +137,7 @@ def test_the_same_twice(contend: Contend, tiny: Path) -> None:
     assert once() == once()
 
 
+@pytest.mark.slow
 def test_words_and_picture(contend: Contend, tiny: Path, tmp_path: Path) -> None:
     done = contend("reproduce", tiny, "--quick", "--ablate", "--plot", "p.svg")
     assert done.returncode == 0, done.stderr
@@ -406,6 +407,7 @@ def test_fit_check_accepts_what_it_derived_and_refuses_what_was_tampered_with(co
     assert f"workload.work_ns: found {2 * value}; should be {value:g}, derived from 3 rows (misfit" in refused.stderr
 
 
+@pytest.mark.slow
 def test_several_parameters(tiny: Path) -> None:
     toml = TOML.replace("bytes", "round_trips")
     toml = toml.replace("hi = 10_000 }", 'hi = 10_000 }\n"workload.bytes" = { value = 64, lo = 1, hi = 4096 }')

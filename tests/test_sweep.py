@@ -526,6 +526,7 @@ def test_a_thousand_scenarios_leave_little_beside_simulation(tmp_path: Path) -> 
     assert found.cpu_s > 0.9 * (used() - began)
 
 
+@pytest.mark.slow
 def test_no_cluster(contend: Contend, grid: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("distributed")
     from contend.sweeping import cluster as clusters
