@@ -49,10 +49,10 @@ use crate::spec::keys::spec;
 use crate::spec::{ReadFile, TASKS_MAX};
 use crate::speed::{RecordedOn, Rescaled};
 
-/// A recording of which more than one event in so many lies before an earlier one, and one of them by more than 10 ms, is not one. (Buffers
-/// of several CPUs are mixed a little, and a damaged time stamp is one event's.)
+/// A recording of which more than one event in so many lies before an earlier one, and one of them by more than a second, is not one. (Buffers
+/// of several CPUs are mixed a little, and the time stamps of a short one may be damaged.)
 const DISORDER_SHARE: u64 = 20;
-const DISORDER_NS: u64 = 10_000_000;
+const DISORDER_NS: u64 = 1_000_000_000;
 
 spec! {
     /// A recording of a real kernel, replayed task by task (docs/recordings.md). Ends with the recording's tasks.

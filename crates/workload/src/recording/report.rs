@@ -203,7 +203,7 @@ pub enum RecordingError {
     },
     /// It is no one recording in the order of time.
     #[error(
-        "{file}: {count} of its {events} events go back in time, by up to {:.3} s: it is not sorted by time, or more than one recording",
+        "{file}: {count} of its {events} events go back in time, by up to {:.3} s: not sorted by time, more than one recording, or a damaged time stamp",
         *worst_ns as f64 / 1e9
     )]
     OutOfOrder {
