@@ -259,7 +259,7 @@ pub mod syscall {
     /// futex_wake, everywhere.
     const FUTEX_WAKE: i64 = 454;
     /// sched_yield on x86-64.
-    pub const SCHED_YIELD_X86_64: i64 = 24;
+    const SCHED_YIELD_X86_64: i64 = 24;
     /// sched_yield of the generic table.
     const SCHED_YIELD_GENERIC: i64 = 124;
     /// execve on x86-64.

@@ -112,21 +112,25 @@ fn without_flags_the_running_task_is_taken_for_the_waker() {
     assert_eq!((r.sleeps, r.ambiguous), ([2, 0, 0, 0, 0, 0], 3));
 }
 
+/// A task leaves CPU 0, runnable, for another.
+fn switch(us: u32, from: u32, to: u32) -> String {
+    format!(
+        "cmd-{from} [000] d..2. 1.{us:06}: sched_switch: prev_comm=cmd prev_pid={from} prev_prio=120 prev_state=R ==> \
+         next_comm=cmd next_pid={to} next_prio=120\n"
+    )
+}
+
+/// A timer's interrupt there.
+fn interrupt(us: u32, who: &str) -> String {
+    format!(
+        "{who} [000] d.h1. 1.{us:06}: hrtimer_expire_entry: hrtimer=0xff now=1 function=tick\n\
+         {who} [000] d.h1. 1.{us:06}: hrtimer_expire_exit: hrtimer=0xff\n"
+    )
+}
+
 /// Two tasks pass one CPU to and fro: what nothing but the task itself can have caused is a yield.
 #[test]
 fn yields_are_told_from_preemptions() {
-    let switch = |us: u32, from: u32, to: u32| {
-        format!(
-            "cmd-{from} [000] d..2. 1.{us:06}: sched_switch: prev_comm=cmd prev_pid={from} prev_prio=120 prev_state=R ==> \
-             next_comm=cmd next_pid={to} next_prio=120\n"
-        )
-    };
-    let interrupt = |us: u32, who: &str| {
-        format!(
-            "{who} [000] d.h1. 1.{us:06}: hrtimer_expire_entry: hrtimer=0xff now=1 function=tick\n\
-             {who} [000] d.h1. 1.{us:06}: hrtimer_expire_exit: hrtimer=0xff\n"
-        )
-    };
     let first = "\
 sh-10 [000] ..... 1.000002: sched_switch: prev_comm=swapper/0 prev_pid=0 prev_prio=120 prev_state=R ==> next_comm=sh next_pid=10 next_prio=120
 sh-10 [000] ..... 1.000010: sched_process_exec: filename=/bin/cmd pid=10 old_pid=10
@@ -173,19 +177,11 @@ cmd-10 [000] d..2. 1.000016: sched_wakeup_new: comm=cmd pid=11 prio=120 target_c
 /// Where all system calls are recorded, they say who yields; where no wake-up is, nothing does.
 #[test]
 fn yields_are_not_made_up() {
-    let switch = |us: u32, from: u32, to: u32| {
-        format!(
-            "cmd-{from} [000] d..2. 1.{us:06}: sched_switch: prev_comm=cmd prev_pid={from} prev_prio=120 prev_state=R ==> \
-             next_comm=cmd next_pid={to} next_prio=120\n"
-        )
-    };
-    let interrupt = "<idle>-0 [000] d.h1. 1.000001: hrtimer_expire_entry: hrtimer=0xff now=1 function=tick\n\
-                     <idle>-0 [000] d.h1. 1.000001: hrtimer_expire_exit: hrtimer=0xff\n";
     let woken = "<idle>-0 [000] d..2. 1.000002: sched_waking: comm=cmd pid=10 prio=120 target_cpu=000\n";
     let call = |us: u32, nr: u32| format!("cmd-11 [000] ..... 1.{us:06}: sys_enter: NR {nr} (0, 0, 0, 0, 0, 0)\n");
     let yields = |woken: &str, call: &str| {
         let text =
-            interrupt.to_string() + woken + &switch(50, 0, 10) + &switch(100, 10, 11) + call + &switch(110, 11, 10);
+            interrupt(1, "<idle>-0") + woken + &switch(50, 0, 10) + &switch(100, 10, 11) + call + &switch(110, 11, 10);
         build(&text, &RecordingSpec { all: true, ..small() }).expect("a recording").1.yields
     };
     assert_eq!(yields(woken, ""), 1);

@@ -357,11 +357,11 @@ fn read_batch(batch: &RecordBatch, row: &mut usize, steps: &mut [Vec<Step>]) -> 
                 .filter(|p| (*p as usize) < number)
                 .ok_or_else(|| format!("peer: should be a task, 0 to {}", number - 1))
         };
+        let word = if why.is_valid(i) { why.value(i) } else { "" };
         let out = &mut steps[out as usize];
         match step.value(i) {
             "run" => out.push(Step::new(What::Run(ns()?))),
             kind @ ("kernel" | "post") => {
-                let word = if why.is_valid(i) { why.value(i) } else { "" };
                 let marked = if kind == "post" { SYNC } else { BLOCKS };
                 if !word.is_empty() && word != marked {
                     return Err(format!("why: found \"{word}\"; should be {marked}, or nothing, of a {kind} step"));
@@ -373,7 +373,6 @@ fn read_batch(batch: &RecordBatch, row: &mut usize, steps: &mut [Vec<Step>]) -> 
             "spawn" => out.push(Step::new(What::Spawn(other()?))),
             "yield" => out.push(Step::new(What::Yield)),
             "lock" => {
-                let word = if why.is_valid(i) { why.value(i) } else { "" };
                 if !word.is_empty() && word != WAITED {
                     return Err(format!("why: found \"{word}\"; should be {WAITED}, or nothing, of a lock step"));
                 }
@@ -381,14 +380,12 @@ fn read_batch(batch: &RecordBatch, row: &mut usize, steps: &mut [Vec<Step>]) -> 
             }
             "locked" => out.push(Step::new(What::Locked)),
             "sched" => {
-                let word = if why.is_valid(i) { why.value(i) } else { "" };
                 let sched = Sched::parse(word)
                     .ok_or_else(|| format!("why: found \"{word}\"; should be {}, of a sched step", Sched::ALLOWED))?;
                 out.push(Step::new(What::Sched(sched)));
             }
             "unlock" => out.push(Step::new(What::Unlock(peer().ok_or("peer: the mutex is missing")?))),
             "sleep" => {
-                let word = if why.is_valid(i) { why.value(i) } else { "" };
                 let why = Why::find(word).ok_or_else(|| {
                     format!("why: found \"{word}\"; should be one of {}", Why::ALL.map(Why::name).join(", "))
                 })?;
@@ -399,9 +396,9 @@ fn read_batch(batch: &RecordBatch, row: &mut usize, steps: &mut [Vec<Step>]) -> 
                     _ => {}
                 }
             }
-            word => {
+            other => {
                 let right = "run, kernel, sleep, post, spawn, yield, sched, lock, locked or unlock";
-                return Err(format!("step: found \"{word}\"; should be {right}"));
+                return Err(format!("step: found \"{other}\"; should be {right}"));
             }
         }
     }
