@@ -7,7 +7,7 @@ use std::rc::Rc;
 use contend_platform::{CpuId, Time};
 use contend_sim::guest::Guests;
 use contend_sim::host::{EventSink, Outcome, Setup, Status, Who, simulate};
-use contend_sim::program::Workload;
+use contend_sim::program::{Sched, Workload};
 use contend_trace::Format;
 use contend_workload::recording::stats::{Counts, FromIdle, Kept, SchedStats};
 use contend_workload::recording::{RecordingError, RecordingSpec};
@@ -57,7 +57,7 @@ pub struct Pair {
 /// What is compared.
 #[derive(Clone, Debug, Serialize)]
 pub struct Side {
-    /// From the first switch to the last, in s.
+    /// From the first run to the last switch, in s.
     pub seconds: f64,
     /// Switches away from the tasks.
     pub switches: u64,
@@ -88,6 +88,9 @@ fn side(c: &Counts, seconds: f64) -> Side {
     }
 }
 
+/// `prev_state` of who exits.
+const EXITED: u64 = 0x10;
+
 /// Hands a simulation's events to statistics that outlive it.
 struct Listener {
     stats: Rc<RefCell<SchedStats>>,
@@ -97,6 +100,8 @@ struct Listener {
     from_idle: FromIdle,
     /// Where each was woken last.
     woken: HashMap<u64, CpuId>,
+    /// Who of them is on which CPU: the task, and its number in the recording.
+    on_cpu: HashMap<CpuId, (u64, u32)>,
 }
 
 impl Listener {
@@ -115,6 +120,10 @@ impl EventSink for Listener {
     fn switch(&mut self, now: Time, cpu: CpuId, prev: Option<Who<'_>>, prev_state: u64, next: Option<Who<'_>>) {
         let from_idle = prev.is_none();
         let (prev, next) = (self.watched(prev), self.watched(next));
+        match next {
+            Some(who) => self.on_cpu.insert(cpu, (who.id, self.watched[who.name])),
+            None => self.on_cpu.remove(&cpu),
+        };
         let next = next.filter(|&who| !from_idle || self.is_seen(who, cpu));
         self.stats.borrow_mut().switch(now, cpu, prev, prev_state, next);
     }
@@ -126,7 +135,12 @@ impl EventSink for Listener {
     }
     fn wakeup(&mut self, _: Time, _: CpuId, _: Option<Who<'_>>, _: Who<'_>, _: CpuId, _: bool) {}
     fn migrate(&mut self, _: Time, _: CpuId, _: Option<Who<'_>>, _: Who<'_>, _: CpuId, _: CpuId) {}
-    fn finish(&mut self, _: Time) -> std::io::Result<()> {
+    /// A simulation ends in the exit of its last task, before the switch away from it; a recording has that switch.
+    fn finish(&mut self, now: Time) -> std::io::Result<()> {
+        for (cpu, (id, number)) in std::mem::take(&mut self.on_cpu) {
+            let name = self.watched.iter().find_map(|(name, &n)| (n == number).then_some(name.as_str()));
+            self.stats.borrow_mut().switch(now, cpu, name.map(|name| Who { id, name, sched: Sched::Normal(0) }), EXITED, None);
+        }
         Ok(())
     }
 }
@@ -177,7 +191,7 @@ pub fn validate(plan: &Plan, progress: &mut dyn FnMut(Status) -> bool) -> Result
     };
     let watched = report.per_task.iter().map(|t| (format!("{}-{}", t.name, t.pid), t.pid)).collect();
     let from_idle = recorded.from_idle.clone();
-    let sink = Box::new(Listener { stats: Rc::clone(&simulated), watched, from_idle, woken: HashMap::new() });
+    let sink = Box::new(Listener { stats: Rc::clone(&simulated), watched, from_idle, woken: HashMap::new(), on_cpu: HashMap::new() });
     let result = simulate(plan.preset.policy, setup, Some(sink), progress).map_err(RunError::Resources)?;
     let simulated = simulated.borrow();
 

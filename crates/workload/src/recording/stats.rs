@@ -60,7 +60,7 @@ pub struct SchedStats {
     pub by_name: BTreeMap<String, Counts>,
     /// Arrivals of the watched tasks on CPUs that idled.
     pub from_idle: FromIdle,
-    /// Time of the first and the last switch of a watched task.
+    /// Begin of the first run of a watched task, and the last switch of one.
     pub span: Option<(u64, u64)>,
     places: FxHashMap<u64, Place>,
 }
@@ -72,7 +72,7 @@ impl std::fmt::Debug for Place {
 }
 
 impl SchedStats {
-    /// From the first to the last switch, in s.
+    /// From the first run to the last switch, in s.
     pub fn seconds(&self) -> f64 {
         self.span.map_or(0.0, |(from, to)| (to - from) as f64 / 1e9)
     }
@@ -86,17 +86,18 @@ impl SchedStats {
     }
 
     fn leaves(&mut self, ts: u64, task: u64, name: &str, runnable: bool) {
-        let from = self.span.map_or(ts, |(from, _)| from);
-        self.span = Some((from, ts.max(from)));
         let place = self.places.entry(task).or_default();
         place.asleep = !runnable;
-        place.woken = None;
+        // Whose coming is not recorded came when it was woken, or soon after: near enough for a sum.
+        let unseen = place.woken.take().map_or(0, |since| ts.saturating_sub(since));
         let ran = place.running.take().map(|since| ts.saturating_sub(since));
+        let from = self.span.map_or(ts - ran.unwrap_or(unseen).min(ts), |(from, _)| from);
+        self.span = Some((from, ts.max(from)));
         self.of(name, |c| {
             c.switches += 1;
             c.preempted += u64::from(runnable);
+            c.run_ns += ran.unwrap_or(unseen);
             if let Some(ran) = ran {
-                c.run_ns += ran;
                 c.runs.saturating_record(ran);
             }
         });
