@@ -139,7 +139,13 @@ impl EventSink for Listener {
     fn finish(&mut self, now: Time) -> std::io::Result<()> {
         for (cpu, (id, number)) in std::mem::take(&mut self.on_cpu) {
             let name = self.watched.iter().find_map(|(name, &n)| (n == number).then_some(name.as_str()));
-            self.stats.borrow_mut().switch(now, cpu, name.map(|name| Who { id, name, sched: Sched::Normal(0) }), EXITED, None);
+            self.stats.borrow_mut().switch(
+                now,
+                cpu,
+                name.map(|name| Who { id, name, sched: Sched::Normal(0) }),
+                EXITED,
+                None,
+            );
         }
         Ok(())
     }
@@ -191,7 +197,13 @@ pub fn validate(plan: &Plan, progress: &mut dyn FnMut(Status) -> bool) -> Result
     };
     let watched = report.per_task.iter().map(|t| (format!("{}-{}", t.name, t.pid), t.pid)).collect();
     let from_idle = recorded.from_idle.clone();
-    let sink = Box::new(Listener { stats: Rc::clone(&simulated), watched, from_idle, woken: HashMap::new(), on_cpu: HashMap::new() });
+    let sink = Box::new(Listener {
+        stats: Rc::clone(&simulated),
+        watched,
+        from_idle,
+        woken: HashMap::new(),
+        on_cpu: HashMap::new(),
+    });
     let result = simulate(plan.preset.policy, setup, Some(sink), progress).map_err(RunError::Resources)?;
     let simulated = simulated.borrow();
 

@@ -214,6 +214,10 @@ sections! {
         idle_exit: One Ns,
         /// What an idle CPU that found a task to run does first: it sets up the tick again. Follows the interrupt that ended idling.
         tick_restart: One Ns,
+        /// Writing the CPU's next timer event: when a timer is armed that is the CPU's first, after the timers that expired were served, when
+        /// an idle CPU's tick stops. In a guest of a hypervisor each is an exit. 0: not known apart from `kernel.timer_program` and `kernel.timer`,
+        /// which have it.
+        timer_write: One Ns,
         /// Leaving the next one (C1E).
         c1e_exit: One Ns,
         /// Shortest expected idle time for which it is entered; 1 s: never.

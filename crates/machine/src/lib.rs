@@ -63,12 +63,48 @@ pub struct Machine {
     pub costs: Costs,
     /// Periodic ticks a second.
     pub hz: u32,
+    /// What else is so of it.
+    pub flags: Flags,
+}
+
+macro_rules! flags {
+    ($($(#[$m:meta])* $flag:ident,)*) => {
+        /// What is so of a machine or not: keys at the top of its file, false if left out.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+        pub struct Flags {
+            $($(#[$m])* pub $flag: bool,)*
+        }
+
+        impl Flags {
+            /// Their keys.
+            pub const KEYS: &[&str] = &[$(stringify!($flag)),*];
+
+            /// The flag of a key.
+            pub fn get_mut(&mut self, key: &str) -> Option<&mut bool> {
+                match key {
+                    $(stringify!($flag) => Some(&mut self.$flag),)*
+                    _ => None,
+                }
+            }
+
+            /// The keys of those that are true.
+            pub fn named(mut self) -> impl Iterator<Item = &'static str> {
+                Self::KEYS.iter().copied().filter(move |key| self.get_mut(key).is_some_and(|set| *set))
+            }
+        }
+    };
+}
+
+flags! {
     /// Its CPUs are those of a KVM guest with steal time: a halted one looks preempted (`vcpu_is_preempted`), as the hypervisor
     /// took it off its CPU. Kernels look for an idle CPU that is not preempted, and pass it over.
-    pub steal_time: bool,
+    steal_time,
     /// It is a guest of a cloud whose kernel packs tasks on few virtual CPUs (`sched_vcpu_pack`): a woken or new task goes to its
     /// waker's CPU while that has room.
-    pub vcpu_pack: bool,
+    vcpu_pack,
+    /// Its idle CPUs halt and do not watch a flag, as those of most guests of hypervisors: whoever wakes one sends an interrupt, whatever
+    /// the kernel could do elsewhere.
+    idle_halts,
 }
 
 impl Machine {
@@ -142,8 +178,7 @@ impl Machine {
             topology,
             costs,
             hz: HZ_DEFAULT,
-            steal_time: false,
-            vcpu_pack: false,
+            flags: Flags::default(),
         })
     }
 
@@ -162,8 +197,8 @@ impl Machine {
         write::machine(self)
     }
 
-    /// Override one cost: the key is that of the file (`lines.llc`, `lines.remote.1`, `kernel.ttwu`), `hz`,
-    /// `steal_time` or `vcpu_pack`. A value is a number, of the last two true or false; for an array, numbers with commas, or one number for
+    /// Override one cost: the key is that of the file (`lines.llc`, `lines.remote.1`, `kernel.ttwu`), `hz`
+    /// or a flag (`steal_time`, `vcpu_pack`, `idle_halts`). A value is a number, of a flag true or false; for an array, numbers with commas, or one number for
     /// all entries. The override is certain: its band is the value itself.
     pub fn set(&mut self, key: &str, value: &str) -> Result<(), MachineError> {
         set::set(self, key, value)

@@ -13,7 +13,7 @@ use toml::de::{DeTable, DeValue};
 use crate::costs::{Arity, Cost, Costs, Key, SECTIONS, Unit, keys};
 use crate::error::{At, MachineError};
 use crate::topology::{Flaw, Numbering, Place, SLIT_MAX, Shape, Topology};
-use crate::{FILE_BYTES_MAX, HZ_DEFAULT, HZ_MAX, HZ_MIN, Machine, close_to};
+use crate::{FILE_BYTES_MAX, Flags, HZ_DEFAULT, HZ_MAX, HZ_MIN, Machine, close_to};
 use contend_platform::CpuId;
 
 type Result<T> = std::result::Result<T, MachineError>;
@@ -49,7 +49,8 @@ pub(crate) fn default_costs(topology: &Topology) -> Result<Costs> {
 
 /// Keys that came after machine files were written that name all of their section: what is not known apart from other costs, or not at
 /// all. They may be left out.
-const LATER: &[(&str, &str)] = &[("interrupts", "irq_leave"), ("interrupts", "tick_restart"), ("cpu", "speed")];
+const LATER: &[(&str, &str)] =
+    &[("interrupts", "irq_leave"), ("interrupts", "tick_restart"), ("interrupts", "timer_write"), ("cpu", "speed")];
 
 fn key_of(section: &str, field: &str) -> (&'static str, &'static str) {
     let k = keys().find(|k| k.section == section && k.field == field).expect("a key of the list");
@@ -199,7 +200,9 @@ impl<'a> Source<'a> {
 
     fn machine(&self) -> Result<Machine> {
         let root = self.table_of()?;
-        let mut allowed = vec!["name", "description", "hz", "steal_time", "vcpu_pack", "defaults", "topology"];
+        let mut allowed = vec!["name", "description", "hz"];
+        allowed.extend(Flags::KEYS);
+        allowed.extend(["defaults", "topology"]);
         allowed.extend(SECTIONS);
         self.no_others(&root, "", &allowed)?;
 
@@ -221,11 +224,13 @@ impl<'a> Source<'a> {
             Some(v) => self.number(v, "hz", HZ_MIN.into(), HZ_MAX.into())? as u32,
             None => HZ_DEFAULT,
         };
-        let flag = |key: &str| match root.get(key) {
-            Some(v) => v.get_ref().as_bool().map_or_else(|| self.wrong(v, key, "true or false"), Ok),
-            None => Ok(false),
-        };
-        let (steal_time, vcpu_pack) = (flag("steal_time")?, flag("vcpu_pack")?);
+        let mut flags = Flags::default();
+        for &key in Flags::KEYS {
+            if let Some(v) = root.get(key) {
+                let set = v.get_ref().as_bool().map_or_else(|| self.wrong(v, key, "true or false"), Ok)?;
+                *flags.get_mut(key).expect("a key of the list") = set;
+            }
+        }
         let mut taken = Vec::new();
         if let Some(v) = root.get("defaults") {
             let Some(list) = v.get_ref().as_array() else {
@@ -249,7 +254,7 @@ impl<'a> Source<'a> {
         let topology = self.topology(t)?;
         let mut map = self.costs(&root, Some(&topology), &taken)?;
         let costs = Costs::build(|s, f| map.remove(&key_of(s, f)).expect("every key is filled"));
-        Ok(Machine { name, description, topology, costs, hz, steal_time, vcpu_pack })
+        Ok(Machine { name, description, topology, costs, hz, flags })
     }
 
     /// The costs of all sections. Without a topology (the defaults) arrays may have any length.

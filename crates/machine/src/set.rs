@@ -2,7 +2,7 @@
 
 use crate::costs::{Cost, SECTIONS, keys};
 use crate::error::{At, MachineError};
-use crate::{HZ_MAX, HZ_MIN, Machine, close_to, parse};
+use crate::{Flags, HZ_MAX, HZ_MIN, Machine, close_to, parse};
 
 pub(crate) fn set(m: &mut Machine, key: &str, value: &str) -> Result<(), MachineError> {
     let at = |key: &str| At { file: "--set".into(), line: 0, key: key.into() };
@@ -25,12 +25,7 @@ pub(crate) fn set(m: &mut Machine, key: &str, value: &str) -> Result<(), Machine
         };
         return Ok(());
     }
-    let flag = match key {
-        "steal_time" => Some(&mut m.steal_time),
-        "vcpu_pack" => Some(&mut m.vcpu_pack),
-        _ => None,
-    };
-    if let Some(flag) = flag {
+    if let Some(flag) = m.flags.get_mut(key) {
         *flag = value.trim().parse().map_err(|_| MachineError::WrongType {
             at: at(key),
             found: format!("{value:?}"),
@@ -50,7 +45,8 @@ pub(crate) fn set(m: &mut Machine, key: &str, value: &str) -> Result<(), Machine
             let fields: Vec<&str> = keys().filter(|k| k.section == *s).map(|k| k.field).collect();
             format!("keys of {s} are {}", fields.join(", "))
         } else {
-            format!("only hz, steal_time, vcpu_pack and the costs of {} can be set", SECTIONS.join(", "))
+            let flags = Flags::KEYS.join(", ");
+            format!("only hz, {flags} and the costs of {} can be set", SECTIONS.join(", "))
         };
         return Err(MachineError::UnknownKey { at: at(key), right });
     };

@@ -17,11 +17,8 @@ fn write_to(m: &Machine, out: &mut String) -> std::fmt::Result {
     writeln!(out, "name = {}", quoted(&m.name))?;
     writeln!(out, "description = {}", quoted(&m.description))?;
     writeln!(out, "hz = {}", m.hz)?;
-    if m.steal_time {
-        writeln!(out, "steal_time = true")?;
-    }
-    if m.vcpu_pack {
-        writeln!(out, "vcpu_pack = true")?;
+    for key in m.flags.named() {
+        writeln!(out, "{key} = true")?;
     }
 
     let t = &m.topology;

@@ -289,7 +289,7 @@ fn set() {
     assert_eq!((m.costs.kernel[contend_platform::Work::Ttwu].value, m.hz), (1, 1000));
     m.set("steal_time", "true").unwrap();
     m.set("vcpu_pack", "true").unwrap();
-    assert!(m.steal_time && m.vcpu_pack);
+    assert!(m.flags.steal_time && m.flags.vcpu_pack);
     assert!(m.to_toml().contains("\nvcpu_pack = true\n"));
     assert_eq!(Machine::parse(&m.to_toml(), "again.toml").unwrap(), m);
 

@@ -40,7 +40,7 @@ mod write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use contend_machine::{HZ_DEFAULT, HZ_MAX, HZ_MIN, Machine, MachineError};
+use contend_machine::{Flags, HZ_DEFAULT, HZ_MAX, HZ_MIN, Machine, MachineError};
 use serde::Serialize;
 use thiserror::Error;
 
@@ -211,11 +211,11 @@ fn probe_at(roots: &Roots, options: &Options, progress: &mut Progress<'_>) -> Re
     }
     let description = processor.description(layout.places.len());
     // The shape, and costs to fall back on.
-    let written = |layout: &layout::Layout, costs: &[derive::Found]| {
-        let (made, vcpu_pack) = (MADE, processor.vcpu_pack);
-        write::machine(&write::Head { made, name: &name, description: &description, hz, vcpu_pack, layout }, costs)
+    let written = |layout: &layout::Layout, idle_halts: bool, costs: &[derive::Found]| {
+        let flags = Flags { vcpu_pack: processor.vcpu_pack, idle_halts, ..Flags::default() };
+        write::machine(&write::Head { made: MADE, name: &name, description: &description, hz, flags, layout }, costs)
     };
-    let text = written(&layout, &[]);
+    let text = written(&layout, false, &[]);
     let bare = Machine::parse(&text, &format!("{name}.toml"))?;
 
     let usable = |cpu: usize| allowed.contains(&cpu);
@@ -252,9 +252,10 @@ fn probe_at(roots: &Roots, options: &Options, progress: &mut Progress<'_>) -> Re
         layout: &layout,
         idle_states: &raw.idle_states,
         facts: &facts,
+        guest: processor.guest,
     });
     found.costs.extend(speed);
-    let toml = written(&layout, &found.costs);
+    let toml = written(&layout, found.idle_halts, &found.costs);
     let machine = Machine::parse(&toml, &format!("{name}.toml"))?;
     let t = &machine.topology;
     let notes = layout.notes.iter().cloned().chain(found.notes).collect();

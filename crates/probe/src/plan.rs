@@ -47,10 +47,10 @@ pub enum What {
     PingPong,
     /// Its waking call.
     Wake,
-    /// Half a futex ping-pong of two CPUs.
-    CrossPingPong,
     /// A wake-up of a CPU that has been idle, by the index of [`IDLE`].
     WakeIdle(usize),
+    /// The waking call of such wake-ups.
+    WakeIdleCall,
     /// Interrupting another CPU, and its answer; remote: of another node.
     IpiCall {
         /// Of another node.
@@ -76,15 +76,23 @@ pub enum What {
 pub const SMALL: usize = 64;
 /// Bytes of a large message: with [`SMALL`], within one page.
 pub const LARGE: usize = 4032;
-/// How long a CPU has been idle before it is woken: from hardly at all to long enough for a deep idle state.
+/// How long a CPU has been idle before it is woken: from just long enough to have come to rest (in a guest that takes some 10 us) to long
+/// enough for a deep idle state.
 pub const IDLE: [Duration; 6] = [
-    Duration::from_micros(10),
-    Duration::from_micros(30),
+    Duration::from_micros(20),
+    Duration::from_micros(50),
     Duration::from_micros(100),
     Duration::from_micros(300),
     Duration::from_millis(1),
     Duration::from_millis(3),
 ];
+/// How often each of them, some 100 ms in all.
+const IDLE_WAKES: [(Duration, u32); IDLE.len()] =
+    [(IDLE[0], 200), (IDLE[1], 120), (IDLE[2], 80), (IDLE[3], 40), (IDLE[4], 24), (IDLE[5], 12)];
+/// Before: wake-ups after 20 us of idleness.
+const WARM_UP: Duration = Duration::from_millis(60);
+/// They take long, so not in every round.
+const WAKE_UPS_EVERY: usize = 16;
 /// Of these, the one that is long enough for a middle idle state.
 pub const MIDDLE: usize = 3;
 
@@ -267,19 +275,16 @@ fn experiments<'a>(facts: &'a Facts) -> Vec<Experiment<'a>> {
         all.push(Experiment { every: 4, run });
         let at = |round: usize| near[round % near.len()];
         let run = Box::new(move |round, samples: &mut Samples| {
-            let (a, b) = at(round);
-            put(samples, What::CrossPingPong, wakeups::ping_pong(a, b)?.half);
+            let (a, b) = at(round / WAKE_UPS_EVERY);
+            for (i, wakes) in wakeups::wake_idle(a, b, WARM_UP, &IDLE_WAKES)?.into_iter().enumerate() {
+                for wake in wakes {
+                    put(samples, What::WakeIdle(i), wake.latency);
+                    put(samples, What::WakeIdleCall, wake.call);
+                }
+            }
             Some(())
         });
-        all.push(Experiment { every: 1, run });
-        for (i, (idle, times)) in IDLE.into_iter().zip([20, 12, 8, 5, 3, 2]).enumerate() {
-            let run = Box::new(move |round, samples: &mut Samples| {
-                let (a, b) = at(round);
-                put(samples, What::WakeIdle(i), wakeups::wake_idle(a, b, idle, times)?);
-                Some(())
-            });
-            all.push(Experiment { every: 1, run });
-        }
+        all.push(Experiment { every: WAKE_UPS_EVERY, run });
     }
     for (remote, pairs) in [(false, places.near()), (true, places.remote())] {
         // Of a machine whose CPUs are all of different nodes the nearest pair is remote.

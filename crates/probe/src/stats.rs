@@ -42,6 +42,11 @@ impl Spread {
         Spread { value, lo: (self.lo - o.hi).max(0.0), hi, n: self.n.min(o.n) }
     }
 
+    /// The same, nowhere above this.
+    pub fn at_most(self, most: f64) -> Spread {
+        Spread { value: self.value.min(most), lo: self.lo.min(most), hi: self.hi.min(most), n: self.n }
+    }
+
     /// A part or a multiple.
     pub fn times(self, k: f64) -> Spread {
         Spread { value: self.value * k, lo: self.lo * k, hi: self.hi * k, n: self.n }

@@ -71,46 +71,87 @@ pub fn ping_pong(a: usize, b: usize) -> Option<PingPong> {
     Some(PingPong { half: first.0.as_nanos() as f64 / f64::from(2 * TURNS), wake: first.1 })
 }
 
-/// A thread on `sleeper` is woken from `waker` after its CPU has been idle for about `idle`: from just before the call
-/// until it runs.
-pub fn wake_idle(waker: usize, sleeper: usize, idle: Duration, times: u32) -> Option<f64> {
+/// Some wake-ups of a CPU that idled: medians, in ns.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct IdleWake {
+    /// From just before the waker's call until the woken thread runs.
+    pub latency: f64,
+    /// The call, with two readings of the clock.
+    pub call: f64,
+}
+
+/// How many parts the wake-ups after one idle time are taken in, each a repetition.
+const PARTS: usize = 8;
+
+/// A thread on `sleeper` is woken from `waker` again and again, for each of `series` so many times after its CPU has been idle for about
+/// so long; [`PARTS`] of each.
+///
+/// All in one go and after a warm-up: in a guest of a hypervisor the first wake-ups after the waking CPU did other things were found to take
+/// 15 us, and those from some 10 to 40 ms on 20 us.
+pub fn wake_idle(
+    waker: usize,
+    sleeper: usize,
+    warm_up: Duration,
+    series: &[(Duration, u32)],
+) -> Option<Vec<Vec<IdleWake>>> {
     let gate = Gate::default();
     let word = Alone::<AtomicU32>::default();
     let answer = Alone::<AtomicU64>::default();
     let epoch = Instant::now();
     let stamp = || epoch.elapsed().as_nanos() as u64;
-    let (latencies, _) = both(
+    // What the sleeper waits for last.
+    const OVER: u32 = u32::MAX;
+    let mut turn = 0;
+    let mut one = |idle: Duration| {
+        let from = Instant::now();
+        while from.elapsed() < idle {
+            std::hint::spin_loop();
+        }
+        turn += 1;
+        let waking = stamp();
+        wake(&word.0, turn);
+        let called = stamp();
+        // The answer is when it ran; the partner's next sleep begins after it.
+        let woken = loop {
+            match answer.0.load(Ordering::Acquire) {
+                0 => std::hint::spin_loop(),
+                woken => break woken,
+            }
+        };
+        answer.0.store(0, Ordering::Release);
+        (woken.saturating_sub(waking) as f64, (called - waking) as f64)
+    };
+    let (taken, _) = both(
         (waker, sleeper),
         || {
             gate.meet()?;
-            let mut latencies = Vec::new();
-            for turn in 1..=times {
-                let from = Instant::now();
-                while from.elapsed() < idle {
-                    std::hint::spin_loop();
-                }
-                let waking = stamp();
-                wake(&word.0, turn);
-                // The answer is when it ran; the partner's next sleep begins after it.
-                let woken = loop {
-                    match answer.0.load(Ordering::Acquire) {
-                        0 => std::hint::spin_loop(),
-                        woken => break woken,
-                    }
-                };
-                answer.0.store(0, Ordering::Release);
-                latencies.push(woken.saturating_sub(waking) as f64);
+            let began = Instant::now();
+            while began.elapsed() < warm_up {
+                one(series.first()?.0);
             }
-            Some(latencies)
+            let mut taken = Vec::new();
+            for &(idle, times) in series {
+                let wakes: Vec<(f64, f64)> = (0..times).map(|_| one(idle)).collect();
+                let parts = wakes.chunks(wakes.len().div_ceil(PARTS).max(1)).filter_map(|part| {
+                    let (mut latencies, mut calls): (Vec<f64>, Vec<f64>) = part.iter().copied().unzip();
+                    Some(IdleWake { latency: median(&mut latencies)?, call: median(&mut calls)? })
+                });
+                taken.push(parts.collect());
+            }
+            wake(&word.0, OVER);
+            Some(taken)
         },
         || {
             gate.meet()?;
-            for turn in 1..=times {
+            for turn in 1.. {
                 sleep_until(&word.0, turn);
+                if word.0.load(Ordering::Acquire) == OVER {
+                    break;
+                }
                 answer.0.store(stamp().max(1), Ordering::Release);
             }
             Some(())
         },
     )?;
-    median(&mut latencies[times.min(2) as usize - 1..].to_vec())
+    Some(taken)
 }

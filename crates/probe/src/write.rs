@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use contend_machine::{Arity, Cost, Machine, Numbering, Place, SECTIONS, Shape, keys};
+use contend_machine::{Arity, Cost, Flags, Machine, Numbering, Place, SECTIONS, Shape, keys};
 
 use crate::derive::Found;
 use crate::layout::Layout;
@@ -15,8 +15,7 @@ pub struct Head<'a> {
     pub name: &'a str,
     pub description: &'a str,
     pub hz: u32,
-    /// The kernel packs tasks on few virtual CPUs.
-    pub vcpu_pack: bool,
+    pub flags: Flags,
     pub layout: &'a Layout,
 }
 
@@ -45,8 +44,8 @@ pub fn machine(head: &Head<'_>, costs: &[Found]) -> String {
     line(&format!("name = {}", quoted(head.name)));
     line(&format!("description = {}", quoted(head.description)));
     line(&format!("hz = {}", head.hz));
-    if head.vcpu_pack {
-        line("vcpu_pack = true");
+    for flag in head.flags.named() {
+        line(&format!("{flag} = true"));
     }
     line(&format!("defaults = [{}]", defaults.join(", ")));
     topology(&mut out, head.layout);

@@ -336,13 +336,13 @@ impl<L: Policy> Host<L> {
         let trace = sink.map(|sink| Rc::new(Namer::new(sink, cpus)));
         let tick = 1_000_000_000 / u64::from(machine.hz);
         let topo = machine.topology.clone();
-        let vcpu_pack = machine.vcpu_pack;
+        let flags = machine.flags;
         let engine = Engine::new(machine);
-        engine.idle_polls.set(features.idle_polling);
+        engine.idle_polls.set(features.idle_polling && !flags.idle_halts);
         engine.lock_events.warmup.set(limits.warmup);
         let sim = Sim::new(Rc::clone(&engine), trace.clone().map(|t| t as Rc<dyn TraceHook>));
         let mut kernel = Kernel::new(&sim, topo, features, policy, tick);
-        kernel.pack_vcpus(vcpu_pack);
+        kernel.pack_vcpus(flags.vcpu_pack);
         let kernel = Rc::new(kernel);
         let horizon = workload.horizon.unwrap_or(NEVER).min(limits.horizon);
         let threads = workload.threads.take().map_or_else(Vec::new, |make| engine.set_up(make));

@@ -44,19 +44,31 @@ impl Deriving<'_> {
             sum = sum.plus(part.times(*times));
         }
         let Some(first) = self.of(What::WakeIdle(0)) else { return };
+        let mut parts = format!(
+            "a system call, futex_op, ttwu, select_cpu, enqueue, pick, the switch, {WAKEUP_TRANSFERS} line transfers"
+        );
+        let interrupt = if self.out.idle_halts {
+            for field in ["ipi_send", "ipi_deliver", "irq"] {
+                let Some(part) = self.known("interrupts", field) else { return };
+                sum = sum.plus(part);
+            }
+            parts += ", ipi_send, ipi_deliver, irq";
+            ""
+        } else {
+            "; an interrupt, if idle is left by one, is part of it"
+        };
         let mut how = format!(
             "FUTEX_WAKE to a CPU that was idle for {} us, until the thread runs ({:.0} ns), less {:.0} ns for what the \
-             simulator charges on the way (a system call, futex_op, ttwu, select_cpu, enqueue, pick, the switch, \
-             {WAKEUP_TRANSFERS} line transfers); an interrupt, if idle is left by one, is part of it",
+             simulator charges on the way ({parts}){interrupt}",
             IDLE[0].as_micros(),
             first.value,
             sum.value
         );
         let mut exit = first.less(sum);
-        if let Some(program) = self.known("kernel", "timer_program") {
-            let restart = Spread { value: program.value.min(exit.value / 2.0), lo: 0.0, hi: program.hi, n: 0 };
+        if let Some(write) = self.known("interrupts", "timer_write") {
+            let restart = Spread { value: write.value.min(exit.value / 2.0), lo: 0.0, hi: write.hi, n: 0 };
             let source =
-                "estimate: timer_program, at most half of what leaving idle takes: the tick's timer is set again";
+                "estimate: timer_write, at most half of what leaving idle takes: the tick's timer is set again";
             self.put(("interrupts", "tick_restart"), How::Estimate, restart, source.into());
             exit = exit.less(Spread::exactly(restart.value));
             how += &format!(", and less tick_restart ({:.0})", restart.value);

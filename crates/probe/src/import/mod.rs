@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use contend_machine::{HZ_DEFAULT, HZ_MAX, HZ_MIN, Machine};
+use contend_machine::{Flags, HZ_DEFAULT, HZ_MAX, HZ_MIN, Machine};
 use serde::Serialize;
 
 use crate::layout::{join_distances, layout};
@@ -128,9 +128,9 @@ pub fn import(from: &From) -> Result<Imported, ProbeError> {
     let description = format!(
         "{model}, {cpus} CPUs{release}: topology from {source}, costs not measured but those of machines/defaults.toml."
     );
-    let vcpu_pack = here.as_ref().is_some_and(|h| h.vcpu_pack);
+    let flags = Flags { vcpu_pack: here.as_ref().is_some_and(|h| h.vcpu_pack), ..Flags::default() };
     let hz = here.and_then(|_| sys::tick_hz()).filter(|hz| (HZ_MIN..=HZ_MAX).contains(hz)).unwrap_or(HZ_DEFAULT);
-    let head = write::Head { made: MADE, name: &name, description: &description, hz, vcpu_pack, layout: &layout };
+    let head = write::Head { made: MADE, name: &name, description: &description, hz, flags, layout: &layout };
     let toml = write::machine(&head, &[]);
     let machine = Machine::parse(&toml, &format!("{name}.toml"))?;
     let t = &machine.topology;

@@ -81,8 +81,9 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         if p.load(&rq.resched, Acquire) & NEED_RESCHED == 0 {
             return self.leave(p, None);
         }
+        let noticed = p.now();
         p.leave_idle();
-        let next = self.schedule(p, Why::Idle);
+        let next = self.schedule(p, Why::Idle { way: p.now() - noticed });
         self.leave(p, next)
     }
 

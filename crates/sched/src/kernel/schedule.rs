@@ -10,7 +10,7 @@ use crate::rq::{NEED_RESCHED, peek_curr};
 use crate::task::state;
 use crate::wake_protocol;
 use contend_platform::Ordering::{AcqRel, Acquire, Relaxed};
-use contend_platform::{Account, CpuId, SchedEvent, SchedPlatform, TaskId, Time, Work};
+use contend_platform::{Account, CpuId, Nanos, SchedEvent, SchedPlatform, TaskId, Time, Work};
 
 /// Why `schedule` is called.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -19,7 +19,10 @@ pub(super) enum Why {
     Block,
     Yield,
     Exit,
-    Idle,
+    /// There is a task for an idle CPU, which has taken so many ns to come here since it noticed.
+    Idle {
+        way: Nanos,
+    },
 }
 
 impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
@@ -55,7 +58,9 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         }
         let now = p.now();
         if let Some(task) = next {
-            self.set_next(p, &held, task, prev, now);
+            // A task that is woken for an idle CPU pays for the way: its clock was read when it was queued.
+            let way = if let Why::Idle { way } = why { way } else { 0 };
+            self.set_next(p, &held, task, prev, (now, now - way));
         } else {
             let was_idle = prev.is_none();
             self.with_rq(p, &held, |rd| {
@@ -124,7 +129,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             Why::Yield => Put::Yielded,
             // A wake-up may have come between setting the state and here: then the task never sleeps.
             Why::Block if p.load(&t.state, Acquire) != state::RUNNING => Put::Sleep,
-            Why::Block | Why::Preempt | Why::Idle => Put::Preempted,
+            Why::Block | Why::Preempt | Why::Idle { .. } => Put::Preempted,
         };
         p.charge(Work::Dequeue, u64::from(put == Put::Sleep || put == Put::Exit));
         self.bandwidth_charge(p, held, task);
@@ -237,19 +242,20 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         }
     }
 
-    fn set_next(&self, p: &P, held: &Held, task: TaskId, prev: Option<TaskId>, now: Time) {
+    /// The task has been chosen now, and its CPU time begins at `from`, not later.
+    fn set_next(&self, p: &P, held: &Held, task: TaskId, prev: Option<TaskId>, (now, from): (Time, Time)) {
         let pelt = self.pelt;
         let latency = self.with_task(p, held, task, |rd, e| {
             if pelt {
-                rd.update_averages(now);
-                e.util.update(now, 0);
-                e.load.update(now, self.weight_of(e));
+                rd.update_averages(from);
+                e.util.update(from, 0);
+                e.load.update(from, self.weight_of(e));
             }
-            self.class_set_next(rd, task, e, now);
+            self.class_set_next(rd, task, e, from);
             rd.curr = Some(task);
             rd.running = Some(task);
-            rd.curr_since = now;
-            self.bandwidth_begins(rd, now);
+            rd.curr_since = from;
+            self.bandwidth_begins(rd, from);
             rd.idle_stamp = 0;
             let mut latency = None;
             if let Some(since) = e.waiting_since.take() {

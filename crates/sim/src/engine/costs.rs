@@ -19,6 +19,7 @@ pub(super) struct Costs {
     pub(super) irq_enter: Nanos,
     pub(super) irq_leave: Nanos,
     pub(super) tick_restart: Nanos,
+    pub(super) timer_write: Nanos,
     /// The idle states, shallowest first.
     pub(super) idle_states: Vec<IdleState>,
     pub(super) context_switch: Nanos,
@@ -79,6 +80,7 @@ impl Costs {
             irq_enter: c.interrupts.irq.value.saturating_sub(c.interrupts.irq_leave.value),
             irq_leave: c.interrupts.irq_leave.value.min(c.interrupts.irq.value),
             tick_restart: c.interrupts.tick_restart.value,
+            timer_write: c.interrupts.timer_write.value,
             idle_states: IdleState::of(&c.interrupts),
             context_switch: c.cpu.context_switch.value,
             transfer: transfer.clone(),
@@ -86,7 +88,7 @@ impl Costs {
             refill_max_kib,
             smt_speed,
             tick_period: 1_000_000_000 / u64::from(machine.hz),
-            steal_time: machine.steal_time,
+            steal_time: machine.flags.steal_time,
         };
         let line_costs = LineCosts { hit: l.hit.value, atomic: l.atomic.value, transfer, memory: l.node.value };
         (costs, line_costs)

@@ -1,6 +1,6 @@
 //! Interrupts: IPIs by kind, the tick, sleep timers; when a CPU takes them.
 
-use super::{Cpu, Engine, Mode};
+use super::{Cpu, Due, Engine, Mode};
 use crate::queue::key;
 use contend_platform::{CpuId, Interrupts, Ipi, NEVER, Nanos, TaskId, Time};
 use std::cmp::Reverse;
@@ -51,8 +51,8 @@ impl Engine {
         for slot in &c.ipi_at {
             at = at.min(slot.get());
         }
-        if let Some(Reverse((t, _, _))) = c.timers.borrow().peek() {
-            at = at.min(*t);
+        if let Some(Reverse(due)) = c.timers.borrow().peek() {
+            at = at.min(due.at);
         }
         c.irq_at.set(at);
     }
@@ -86,7 +86,7 @@ impl Engine {
             found.deadline = true;
             c.deadline_at.set(NEVER);
         }
-        found.timers = c.timers.borrow().peek().is_some_and(|Reverse((t, _, _))| *t <= now);
+        found.timers = c.timers.borrow().peek().is_some_and(|Reverse(due)| due.at <= now);
         self.recompute_irq(c);
         self.interrupts.set(self.interrupts.get() + 1);
         self.owe(self.costs.irq_enter);
@@ -95,9 +95,20 @@ impl Engine {
 
     /// Leave the interrupt handler of the running CPU.
     pub fn leave_interrupts(&self) {
+        let c = self.cpu(self.current.get());
+        if c.timer_expired.replace(false) {
+            self.write_timer();
+        }
         // Even nothing, owed, may settle what was owed before, and so change what a machine without this cost does.
         if self.costs.irq_leave > 0 {
             self.owe(self.costs.irq_leave);
+        }
+    }
+
+    /// The running CPU's next timer event is written to the hardware.
+    fn write_timer(&self) {
+        if self.costs.timer_write > 0 {
+            self.owe(self.costs.timer_write);
         }
     }
 
@@ -107,11 +118,12 @@ impl Engine {
         let mut timers = c.timers.borrow_mut();
         let now = self.now();
         match timers.peek() {
-            Some(Reverse((t, _, _))) if *t <= now => {
-                let task = timers.pop().map(|Reverse((_, _, task))| task);
+            Some(&Reverse(Due { at, task, device, .. })) if at <= now => {
+                timers.pop();
                 drop(timers);
                 self.recompute_irq(c);
-                task
+                c.timer_expired.set(!device || c.timer_expired.get());
+                Some(task)
             }
             _ => None,
         }
@@ -121,19 +133,30 @@ impl Engine {
     #[inline]
     pub fn arm_timer(&self, at: Time, task: TaskId) {
         let cpu = self.current.get();
+        let c = self.cpu(cpu);
+        let due = self.armed(at, task, false);
+        // Whether it is the first is asked only where that matters.
+        if self.costs.timer_write > 0 {
+            let before = |Reverse(d): &Reverse<Due>| !d.device && d.at <= at;
+            if at < c.tick_at.get().min(c.deadline_at.get()) && !c.timers.borrow().iter().any(before) {
+                self.write_timer();
+            }
+        }
+        c.timers.borrow_mut().push(Reverse(due));
+        c.irq_at.set(c.irq_at.get().min(at));
+    }
+
+    fn armed(&self, at: Time, task: TaskId, device: bool) -> Due {
         let seq = self.seq.get();
         self.seq.set(seq + 1);
-        self.cpu(cpu).timers.borrow_mut().push(Reverse((at, seq, task)));
-        let c = self.cpu(cpu);
-        c.irq_at.set(c.irq_at.get().min(at));
+        Due { at, seq, task, device }
     }
 
     /// Wake `task` at `at` from an interrupt of CPU `cpu`, modulo the CPUs there are: a device's.
     pub fn arm_device(&self, at: Time, task: TaskId, cpu: u32) {
         let cpu = CpuId((u64::from(cpu) % self.topology().nr_cpus() as u64) as u16);
-        let seq = self.seq.get();
-        self.seq.set(seq + 1);
-        self.cpu(cpu).timers.borrow_mut().push(Reverse((at, seq, task)));
+        let due = self.armed(at, task, true);
+        self.cpu(cpu).timers.borrow_mut().push(Reverse(due));
         self.irq_due(cpu, at);
     }
 
@@ -166,6 +189,7 @@ impl Engine {
         }
         if stopped {
             c.tick_at.set(NEVER);
+            self.write_timer();
         } else {
             c.tick_at.set(first_tick(self.now(), cpu, self.cpus.len(), self.costs.tick_period));
         }

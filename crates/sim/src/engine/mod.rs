@@ -63,6 +63,16 @@ pub enum Mode {
     Idle,
 }
 
+/// What interrupts a CPU for a sleeping task's sake; ordered by time, then as armed.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Due {
+    at: Time,
+    seq: u64,
+    task: TaskId,
+    /// A device's interrupt, not the CPU's timer.
+    device: bool,
+}
+
 /// State of one CPU. What nearly every visit needs comes first, so that it lies in few of the host's cache lines.
 #[repr(C, align(64))]
 struct Cpu {
@@ -95,7 +105,9 @@ struct Cpu {
     tick_at: Cell<Time>,
     /// The one-shot timer.
     deadline_at: Cell<Time>,
-    timers: RefCell<BinaryHeap<Reverse<(Time, u64, TaskId)>>>,
+    timers: RefCell<BinaryHeap<Reverse<Due>>>,
+    /// A timer expired in the interrupt that is served.
+    timer_expired: Cell<bool>,
     /// An address near the top of what is in use of its stack while it is suspended on it; never dereferenced.
     stack_top: Cell<*const u8>,
     /// See [`Engine::hint`]: addresses, never dereferenced, and sizes.
@@ -267,6 +279,7 @@ impl Engine {
                 deadline_at: Cell::new(NEVER),
                 irq_at: Cell::new(NEVER),
                 timers: RefCell::default(),
+                timer_expired: Cell::new(false),
                 waits_for: Cell::new(0),
                 governor: idle_states::Governor::default(),
                 kernel_account: Cell::new(Account::Switch),

@@ -244,7 +244,7 @@ fn columns(model: &Exact) -> Vec<u8> {
                     *peer.last_mut().expect("follows a sleep") = Some(t);
                     continue;
                 }
-                What::Nop => continue,
+                What::Nop | What::Extra(_) => continue,
             };
             task.push(i as u32);
             step.push(row.0);

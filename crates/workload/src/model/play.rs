@@ -452,7 +452,7 @@ impl Player {
             What::Yield => Op::Yield,
             What::Sched(sched) => Op::SetScheduler(sched),
             What::Lock(..) | What::Unlock(_) => return self.mutex(at),
-            What::Nop | What::By(_) | What::On(_) | What::Locked => return None,
+            What::Nop | What::By(_) | What::On(_) | What::Locked | What::Extra(_) => return None,
         })
     }
 }

@@ -36,6 +36,8 @@ pub enum What {
     Unlock(u32),
     /// From here on it is of this class and priority.
     Sched(Sched),
+    /// The recorded kernel did so many ns more for the step before than it does for each of its kind. In recordings only, not in models.
+    Extra(u64),
 }
 
 /// What ended a sleep.
@@ -101,6 +103,7 @@ impl Step {
                 let (class, prio) = pack(sched);
                 (12, class, prio.into())
             }
+            What::Extra(ns) => (13, 0, ns),
         };
         Step(tag << 56 | why << 50 | number.min(NUMBER))
     }
@@ -121,6 +124,7 @@ impl Step {
             10 => What::Locked,
             11 => What::Unlock(n as u32),
             12 => What::Sched(unpack(self.0 >> 50 & 0x3f, n as u8)),
+            13 => What::Extra(n),
             _ => What::Nop,
         }
     }

@@ -177,7 +177,7 @@ impl Builder {
             Kind::Waking { task, target_cpu } => {
                 self.woken_at(e.cpu, e.ts);
                 self.woken_at(*target_cpu, e.ts);
-                self.waking(e, task, first);
+                self.waking(e, task, *target_cpu, first);
             }
             Kind::Wakeup { task, target_cpu } => {
                 self.woken_at(*target_cpu, e.ts);
@@ -185,7 +185,7 @@ impl Builder {
                 if let Some(i) = self.task(task, first) {
                     let t = &mut self.tasks[i as usize];
                     if matches!(t.state, State::Sleeping(..)) && t.wake.is_none() {
-                        t.wake = Some(Wake { ts: e.ts, cpu: e.cpu, by: Err(Why::Interrupt) });
+                        t.wake = Some(Wake { ts: e.ts, cpu: e.cpu, by: Err(Why::Interrupt), first: false });
                     }
                 }
             }
@@ -433,6 +433,9 @@ impl Builder {
                 let woken = t.wake.map_or(0, |w| w.ts);
                 // What the way from idle takes, which the simulated kernel takes again.
                 let way = match t.wake {
+                    Some(Wake { by: Err(Why::Timer), cpu, .. }) if cpu == e.cpu => {
+                        self.work.after_interrupt + self.work.timer_write
+                    }
                     Some(Wake { by: Err(_), cpu, .. }) if cpu == e.cpu => self.work.after_interrupt,
                     Some(Wake { cpu, .. }) if cpu != e.cpu => self.work.after_idle,
                     _ => 0,
@@ -513,6 +516,7 @@ impl Builder {
                             // Where, too: the waker may turn out to be a kernel thread that serves a device.
                             Ok((by, _)) => t.steps.extend([What::By(by), What::On(w.cpu)].map(Step::new)),
                             Err(Why::Io) => t.steps.push(Step::new(What::On(w.cpu))),
+                            Err(Why::Timer) if w.first => t.extra(self.work.timer_write),
                             Err(_) => {}
                         }
                     }
@@ -539,7 +543,7 @@ impl Builder {
         }
     }
 
-    fn waking(&mut self, e: &Event, task: &TaskRef, first: u64) {
+    fn waking(&mut self, e: &Event, task: &TaskRef, target: u32, first: u64) {
         let has_futex = self.has_futex;
         let wakes = self.interrupts[e.cpu as usize].wakes(e);
         let waker = if matches!(wakes, Wakes::Task | Wakes::TaskPerhaps) {
@@ -561,7 +565,12 @@ impl Builder {
                 t.woke = e.ts;
                 let sync = has_futex && !t.in_futex;
                 t.steps.push(Step::new(What::Post(i, sync)));
-                Ok((w, t.steps.len() - 1))
+                let post = t.steps.len() - 1;
+                // As far as is known of the CPU that the wakee was on.
+                if target != e.cpu && self.cpus.get(target as usize).is_some_and(|on| matches!(on, Some((None, _)))) {
+                    t.extra(self.work.kick);
+                }
+                Ok((w, post))
             }
             None => Err(match (wakes, self.tasks[i as usize].state) {
                 (Wakes::Timer, _) => Why::Timer,
@@ -572,7 +581,11 @@ impl Builder {
         // The last wake-up before a task runs again is the one that counts.
         let t = &mut self.tasks[i as usize];
         t.ready = e.ts;
-        let before = t.wake.replace(Wake { ts: e.ts, cpu: e.cpu, by });
+        let first = match t.state {
+            State::Sleeping(since, _) => self.interrupts[e.cpu as usize].was_first(since),
+            _ => false,
+        };
+        let before = t.wake.replace(Wake { ts: e.ts, cpu: e.cpu, by, first });
         t.counts.idle_wakes += u64::from(before.is_some());
         self.forget(before);
     }

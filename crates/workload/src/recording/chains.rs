@@ -29,6 +29,8 @@ pub(super) struct Wake {
     pub(super) cpu: u32,
     /// The waker, and where in its chain the post stands; otherwise why the sleep ended.
     pub(super) by: Result<(u32, usize), Why>,
+    /// A timer's, and it was that CPU's next when it was armed.
+    pub(super) first: bool,
 }
 
 /// What is odd about a task's events, and what was taken out of its runs.
@@ -180,11 +182,19 @@ impl Chain {
         }
     }
 
+    /// The recorded kernel did more for the last step than [`KernelWork`](super::kernel_work::KernelWork) has for its kind.
+    pub(super) fn extra(&mut self, ns: u64) {
+        if ns > 0 {
+            self.steps.push(Step::new(What::Extra(ns)));
+        }
+    }
+
     /// The same where it sleeps, `deep` in the kernel: uninterruptibly, or for ever. If it woke another just before, that was in
     /// the same call, and it has not left the kernel since; a thread of the kernel never does.
     pub(super) fn flush_blocking(&mut self, ts: u64, deep: bool) {
         self.run_until(ts);
-        let woke = matches!(self.steps.last().map(|s| s.what()), Some(What::Post(..))) && self.woke >= self.came;
+        let woke = matches!(self.steps.last().map(|s| s.what()), Some(What::Post(..) | What::Extra(_)))
+            && self.woke >= self.came;
         let soon = woke && ts.saturating_sub(self.woke) <= BLOCKS_WITHIN_NS;
         if soon && (deep || is_kernel(self)) {
             self.steps.push(Step::new(What::Kernel(self.run, true)));

@@ -162,7 +162,7 @@ fn one(
                 bursting = true;
                 continue;
             }
-            What::Nop | What::By(_) | What::On(_) => continue,
+            What::Nop | What::By(_) | What::On(_) | What::Extra(_) => continue,
             What::Lock(..) | What::Locked | What::Unlock(_) => what,
             What::Sched(_) => {
                 r.reclassed += 1;
@@ -203,7 +203,11 @@ fn one(
         r.posts += u64::from(matches!(step, What::Post(..)));
         r.sync_posts += u64::from(matches!(step, What::Post(_, true)));
         r.forks += u64::from(matches!(step, What::Spawn(_)));
-        tape.step(step, work.price(step));
+        let extra = match steps.next_if(|s| matches!(s, What::Extra(_))) {
+            Some(What::Extra(ns)) => ns,
+            _ => 0,
+        };
+        tape.step(step, work.price(step) + extra);
         tape.out.extend(by.map(Step::new));
     }
     if t.exited {

@@ -30,6 +30,8 @@ pub struct Interrupts {
     device: bool,
     /// Within a timer's function.
     timer: bool,
+    /// When a high-resolution timer last expired here, and the one before.
+    expired: [u64; 2],
     /// The softirq that is served; how.
     softirq: Option<(u32, Softirq)>,
     /// The last event of this CPU was the end of a handler: what follows at once is still the interrupt.
@@ -60,7 +62,10 @@ impl Interrupts {
                 self.device = entry;
                 self.handler(e.ts, entry);
             }
-            Kind::Timer { entry, .. } => {
+            Kind::Timer { entry, hrtimer } => {
+                if entry && hrtimer {
+                    self.expired = [e.ts, self.expired[0]];
+                }
                 self.timer = entry;
                 self.handler(e.ts, entry);
             }
@@ -86,7 +91,8 @@ impl Interrupts {
             }
             // A task that is switched away spins no longer; no handler lasts over a switch.
             Kind::Switch { .. } => {
-                *self = Interrupts { stolen: self.stolen, spun: self.spun, left: self.left, ..Interrupts::default() }
+                let Interrupts { stolen, spun, left, expired, .. } = *self;
+                *self = Interrupts { stolen, spun, left, expired, ..Interrupts::default() }
             }
             _ => {}
         }
@@ -108,6 +114,11 @@ impl Interrupts {
             self.left = Some(ts);
         }
         self.leaving = !entry;
+    }
+
+    /// The timer that is served, armed at `since`: was it to expire before all others here? As far as those did expire.
+    pub fn was_first(&self, since: u64) -> bool {
+        self.timer && self.expired[0] >= since && self.expired[1] < since
     }
 
     /// When a handler was last left here.

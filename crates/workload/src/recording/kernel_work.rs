@@ -33,6 +33,10 @@ pub struct KernelWork {
     /// From `sched_waking` to `sched_switch` where a woken task preempts its waker at once: what is left of the wake-up, and
     /// the way to the switch.
     pub preempts: u64,
+    /// Sending the interrupt that wakes a CPU that halts: part of a post to one that idles.
+    pub kick: u64,
+    /// Setting the CPU's timer: part of a sleep whose timer is the CPU's next.
+    pub timer_write: u64,
     /// From `sched_waking` until a task runs on an idle CPU on which an interrupt woke it. Recordings may lack that switch: then the task seems to
     /// run all the time.
     pub after_interrupt: u64,
@@ -47,6 +51,8 @@ impl KernelWork {
         let switch = of(Work::Pick) + machine.costs.cpu.context_switch.value;
         let call = of(Work::Syscall);
         let interrupts = &machine.costs.interrupts;
+        let halts = if machine.flags.idle_halts { 1 } else { 0 };
+        let interrupted = interrupts.ipi_send.value + interrupts.ipi_deliver.value + interrupts.irq.value;
         KernelWork {
             post: call + of(Work::FutexOp) + of(Work::Ttwu) + of(Work::SelectCpu) + of(Work::Enqueue),
             wait: call + of(Work::FutexOp) + of(Work::Dequeue) + switch,
@@ -58,7 +64,9 @@ impl KernelWork {
             exit: of(Work::Dequeue) + switch,
             preempts: of(Work::SelectCpu) + of(Work::Enqueue) + of(Work::Pick),
             after_interrupt: interrupts.irq_leave.value + interrupts.tick_restart.value + switch,
-            after_idle: interrupts.idle_exit.value + interrupts.tick_restart.value + switch,
+            kick: halts * interrupts.ipi_send.value,
+            timer_write: interrupts.timer_write.value,
+            after_idle: halts * interrupted + interrupts.idle_exit.value + interrupts.tick_restart.value + switch,
         }
     }
 
@@ -79,7 +87,8 @@ impl KernelWork {
             | What::Lock(..)
             | What::Locked
             | What::Unlock(_)
-            | What::Sched(_) => 0,
+            | What::Sched(_)
+            | What::Extra(_) => 0,
         }
     }
 }

@@ -153,7 +153,7 @@ pub fn stage(machine: &str, features: Features, live: bool, script: impl FnOnce(
 
 /// The same on a machine.
 pub fn stage_on(machine: Machine, features: Features, live: bool, script: impl FnOnce(&Stage) + Clone + 'static) {
-    let vcpu_pack = machine.vcpu_pack;
+    let vcpu_pack = machine.flags.vcpu_pack;
     let topo = machine.topology.clone();
     let engine = Engine::new(machine);
     engine.idle_polls.set(features.idle_polling);

@@ -93,7 +93,8 @@ pub fn fit(model: &Exact) -> Fitted {
                 | What::Lock(..)
                 | What::Locked
                 | What::Unlock(_)
-                | What::Sched(_) => {}
+                | What::Sched(_)
+                | What::Extra(_) => {}
             }
         }
         // The last turn ends in the exit.
