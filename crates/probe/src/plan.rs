@@ -79,7 +79,7 @@ pub const LARGE: usize = 4032;
 /// How long a CPU has been idle before it is woken: from just long enough to have come to rest (in a guest that takes some 10 us) to long
 /// enough for a deep idle state.
 pub const IDLE: [Duration; 6] = [
-    Duration::from_micros(20),
+    Duration::from_micros(15),
     Duration::from_micros(50),
     Duration::from_micros(100),
     Duration::from_micros(300),
@@ -89,7 +89,7 @@ pub const IDLE: [Duration; 6] = [
 /// How often each of them, some 100 ms in all.
 const IDLE_WAKES: [(Duration, u32); IDLE.len()] =
     [(IDLE[0], 200), (IDLE[1], 120), (IDLE[2], 80), (IDLE[3], 40), (IDLE[4], 24), (IDLE[5], 12)];
-/// Before: wake-ups after 20 us of idleness.
+/// Before: wake-ups after 15 us of idleness.
 const WARM_UP: Duration = Duration::from_millis(60);
 /// They take long, so not in every round.
 const WAKE_UPS_EVERY: usize = 16;

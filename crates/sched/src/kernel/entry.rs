@@ -83,7 +83,9 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         }
         let noticed = p.now();
         p.leave_idle();
-        let next = self.schedule(p, Why::Idle { way: p.now() - noticed });
+        // A poller would have taken in what is queued after that.
+        let way = if polls { 0 } else { p.now() - noticed };
+        let next = self.schedule(p, Why::Idle { way });
         self.leave(p, next)
     }
 

@@ -19,7 +19,7 @@ pub(super) enum Why {
     Block,
     Yield,
     Exit,
-    /// There is a task for an idle CPU, which has taken so many ns to come here since it noticed.
+    /// There is a task for an idle CPU, which took so many ns to come here after the task was queued.
     Idle {
         way: Nanos,
     },
@@ -58,7 +58,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         }
         let now = p.now();
         if let Some(task) = next {
-            // A task that is woken for an idle CPU pays for the way: its clock was read when it was queued.
+            // The woken task's clock was read when it was queued: it pays for the way.
             let way = if let Why::Idle { way } = why { way } else { 0 };
             self.set_next(p, &held, task, prev, (now, now - way));
         } else {
