@@ -1,11 +1,11 @@
 //! The engine against closed forms: speeds, refills, timers, interrupts, ticks, line transfers, the ledger.
 
 use crate::common::{MS, hog, machine, preset, run_on, script};
-use contend_machine::Machine;
+use contend_machine::{Flags, Machine};
 use contend_platform::Ordering::{Acquire, Release};
 use contend_platform::{Account, CpuId, Ipi, Platform, TaskId, Time};
 use contend_sim::engine::{Engine, Stop};
-use contend_sim::program::{Op, TaskSpec, Workload};
+use contend_sim::program::{ObjectKind, Op, TaskSpec, Workload};
 use contend_sim::world::Sim;
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -41,7 +41,7 @@ fn until(p: &Sim, time: Time) {
 #[test]
 fn a_halted_cpu_of_a_guest_looks_preempted() {
     for steal_time in [false, true] {
-        let m = Machine { steal_time, ..machine("2c") };
+        let m = Machine { flags: Flags { steal_time, ..Flags::default() }, ..machine("2c") };
         let (_, seen) = bare(m, |cpu, p, notes| {
             if cpu.0 == 0 {
                 until(p, 1000);
@@ -120,6 +120,52 @@ fn timers_expire_by_time_then_by_order_of_arming() {
         }
     });
     assert_eq!(fired, [(1, 1), (2, 1), (0, 2), (3, 3)]);
+}
+
+/// Setting the hardware's timer is paid for when it is set: by a timer that is before all others, after timers that expired, as the tick
+/// stops. A device's interrupts are none of its.
+#[test]
+fn the_hardwares_timer_is_written_when_it_changes() {
+    let mut m = machine("1c");
+    m.set("interrupts.timer_write", "5000").expect("a cost");
+    let irq = m.costs.interrupts.irq.value;
+    let (_, took) = bare(m, move |cpu, p, notes| {
+        let note = |what: &dyn Fn()| {
+            let began = p.now();
+            what();
+            notes.borrow_mut().push(p.now() - began);
+        };
+        for stopped in [false, true, true] {
+            note(&|| p.engine().stop_tick(stopped));
+        }
+        note(&|| p.engine().arm_device(MS, TaskId(0), cpu.0.into()));
+        note(&|| p.engine().arm_timer(3 * MS, TaskId(1)));
+        note(&|| p.engine().arm_timer(2 * MS, TaskId(2)));
+        note(&|| p.engine().arm_timer(4 * MS, TaskId(3)));
+        for _ in 0..2 {
+            p.engine().idle(None, || false);
+            note(&|| {
+                assert!(p.engine().take_interrupts().timers);
+                p.engine().take_timer().expect("one is due");
+                p.engine().leave_interrupts();
+            });
+        }
+    });
+    assert_eq!(took, [0, 5000, 0, 0, 5000, 5000, 0, irq, irq + 5000]);
+}
+
+/// With idle CPUs that halt a wake-up takes an interrupt under presets that poll in idle, too.
+#[test]
+fn idle_cpus_that_halt_are_interrupted() {
+    let ipis = |idle_halts: bool| {
+        let m = Machine { flags: Flags { idle_halts, ..Flags::default() }, ..machine("2c") };
+        let mut w = Workload::default();
+        let sem = w.object("sem", ObjectKind::Semaphore { initial: 0 });
+        w.task(script("waker", (0..20).flat_map(|_| [Op::Run(MS), Op::SemPost(sem, 1)]).collect()));
+        w.task(script("sleeper", (0..20).map(|_| Op::SemWait(sem)).collect()));
+        run_on(m, &preset("linux-6.18"), w, 100 * MS).counts.ipis
+    };
+    assert!(ipis(true) >= ipis(false) + 19, "{} and {}", ipis(true), ipis(false));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! `vcpu_pack`: a guest's kernel that packs tasks on few virtual CPUs. CPU 0 wakes; the run queues say what the test wrote into them.
 
 use crate::common::{Stage, machine, preset, stage_on};
-use contend_machine::Machine;
+use contend_machine::{Flags, Machine};
 use contend_platform::Ordering::{Relaxed, Release};
 use contend_platform::Platform;
 use contend_sched::class::Sched;
@@ -13,7 +13,8 @@ use contend_sim::program::GroupId;
 const FILLED: u64 = 716;
 
 fn on(vcpu_pack: bool, preset_name: &str, script: impl FnOnce(&Stage) + Clone + 'static) {
-    stage_on(Machine { vcpu_pack, ..machine("2c") }, preset(preset_name).features, false, script);
+    let flags = Flags { vcpu_pack, ..Flags::default() };
+    stage_on(Machine { flags, ..machine("2c") }, preset(preset_name).features, false, script);
 }
 
 /// CPU 0 runs the waker alone and is so busy; CPU 1 idles.
