@@ -65,17 +65,22 @@ impl CpuMask {
         std::iter::zip(self.0, other.0).all(|(a, b)| a & !b == 0)
     }
     /// The pCPUs, ascending.
+    #[inline]
     pub fn iter(&self) -> impl Iterator<Item = CpuId> + use<> {
-        let words = self.0;
-        (0..WORDS).flat_map(move |i| {
-            let mut left = words[i];
-            std::iter::from_fn(move || {
-                let bit = left.trailing_zeros();
-                (left != 0).then(|| {
-                    left &= left - 1;
-                    CpuId((i * 64) as u16 + bit as u16)
-                })
-            })
+        let mut left = self.0;
+        let mut at = 0;
+        std::iter::from_fn(move || {
+            while left[at] == 0 {
+                at += 1;
+                if at == WORDS {
+                    // Again the next time.
+                    at = WORDS - 1;
+                    return None;
+                }
+            }
+            let bit = left[at].trailing_zeros();
+            left[at] &= left[at] - 1;
+            Some(CpuId((at * 64) as u16 + bit as u16))
         })
     }
     /// The lowest pCPU.

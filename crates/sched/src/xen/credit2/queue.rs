@@ -127,7 +127,7 @@ impl Credit2 {
             smt_idle: r.smt_idle,
         });
         let mut probes = 0;
-        let found = tickle(&self.conf, &i, &mut probes, &mut Running { policy: self, cx, rq, now });
+        let found = tickle(&self.conf, &i, &mut probes, &mut Running::new(self, cx, rq, now));
         cx.charge(Work::Probe, probes);
         let target = match found {
             Tickle::Idle(target) => {

@@ -6,6 +6,7 @@ use super::credit::{Limit, RuntimeIn, after_reset, reset_due, reset_times, runti
 use super::state::{Conf, Entry, MIGRATE_COMPENSATION};
 use crate::xen::contract::{Decision, Lend, RqId, UnitId};
 use crate::xen::event::{VcpuId, XenEvent};
+use crate::xen::mask::CpuMask;
 use crate::xen::perf::Perf;
 use contend_platform::{CpuId, Time, Work};
 
@@ -230,13 +231,19 @@ impl Credit2 {
 
 /// The running vCPUs, as [`super::tickle::tickle`] asks about them.
 pub(super) struct Running<'a, C: Lend<Credit2>> {
-    pub policy: &'a Credit2,
-    pub cx: &'a C,
-    pub rq: RqId,
-    pub now: Time,
+    policy: &'a Credit2,
+    cx: &'a C,
+    rq: RqId,
+    now: Time,
+    /// Of the runqueue's pCPUs, those whose vCPU has had its rate limit; once they were asked for.
+    preemptable: Option<CpuMask>,
 }
 
-impl<C: Lend<Credit2>> Running<'_, C> {
+impl<'a, C: Lend<Credit2>> Running<'a, C> {
+    /// Of a runqueue, now.
+    pub(super) fn new(policy: &'a Credit2, cx: &'a C, rq: RqId, now: Time) -> Self {
+        Running { policy, cx, rq, now, preemptable: None }
+    }
     fn unit(&self, cpu: CpuId) -> Option<UnitId> {
         self.cx.curr(cpu)
     }
@@ -247,9 +254,11 @@ impl<C: Lend<Credit2>> Running<'_, C> {
 
 impl<C: Lend<Credit2>> super::tickle::Currents for Running<'_, C> {
     fn preemptable(&mut self, cpu: CpuId) -> bool {
-        let since = self.cx.with_rq(self.rq, |r| *r.since(cpu));
+        let (now, ratelimit) = (self.now, self.cx.tunables().ratelimit);
         // A clock that is behind makes it look as if it had run for ever: so it is recorded (`docs/xen-decisions.md`).
-        super::tickle::preemptable(self.now.wrapping_sub(since), self.cx.tunables().ratelimit)
+        let may = |since: Time| super::tickle::preemptable(now.wrapping_sub(since), ratelimit);
+        let all = || self.cx.with_rq(self.rq, |r| r.cpus.iter().filter(|c| may(*r.since(*c))).collect());
+        self.preemptable.get_or_insert_with(all).contains(cpu)
     }
     fn credit(&mut self, cpu: CpuId) -> i32 {
         match self.unit(cpu) {

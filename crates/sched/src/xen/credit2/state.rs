@@ -141,6 +141,8 @@ pub struct Rq {
     pub b_avgload: i64,
     /// When each pCPU was last given to another vCPU, from the lowest pCPU on. Like `curr` it has no line of its own.
     since: Vec<Time>,
+    /// The lowest pCPU.
+    first: CpuId,
     /// Where the last vCPU was put, when only the runqueue mattered.
     pub pick_bias: CpuId,
 }
@@ -160,29 +162,29 @@ impl Rq {
             load: Load::default(),
             b_avgload: 0,
             since: vec![0; cpus.iter().last().map_or(0, |last| last.index() + 1 - first.index())],
+            first,
             pick_bias: first,
         }
     }
 
     /// When the vCPU that runs on `cpu` was given it.
     pub fn since(&mut self, cpu: CpuId) -> &mut Time {
-        let first = self.cpus.first().expect("a runqueue has pCPUs");
-        &mut self.since[cpu.index() - first.index()]
+        &mut self.since[cpu.index() - self.first.index()]
     }
 
-    fn siblings(&self, topo: &Topology, cpu: CpuId) -> CpuMask {
-        let core: CpuMask = topo.core_cpus(topo.core_of(cpu)).iter().copied().collect();
-        core & self.cpus
+    /// The threads of its core that the runqueue has.
+    fn siblings<'a>(cpus: &'a CpuMask, topo: &'a Topology, cpu: CpuId) -> impl Iterator<Item = CpuId> + Clone + 'a {
+        topo.core_cpus(topo.core_of(cpu)).iter().copied().filter(|c| cpus.contains(*c))
     }
     /// Are all threads of the core idle and not tickled now? Then they are `smt_idle`.
     fn core_may_idle(&mut self, topo: &Topology, cpu: CpuId) {
-        let core = self.siblings(topo, cpu);
-        if core.is_subset(&(self.idle - self.tickled)) {
-            self.smt_idle = self.smt_idle | core;
+        let mut core = Self::siblings(&self.cpus, topo, cpu);
+        if core.clone().all(|c| self.idle.contains(c) && !self.tickled.contains(c)) {
+            core.by_ref().for_each(|c| self.smt_idle.insert(c));
         }
     }
     fn core_is_busy(&mut self, topo: &Topology, cpu: CpuId) {
-        self.smt_idle = self.smt_idle - self.siblings(topo, cpu);
+        Self::siblings(&self.cpus, topo, cpu).for_each(|c| self.smt_idle.remove(c));
     }
     /// `cpu` is told to schedule.
     pub fn tickle(&mut self, topo: &Topology, cpu: CpuId) {
