@@ -26,6 +26,7 @@ mod table;
 mod target;
 pub mod trace;
 pub mod validate;
+mod watched;
 pub mod xen_audit;
 pub mod xen_replay;
 pub mod xen_trace;

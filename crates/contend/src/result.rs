@@ -440,7 +440,7 @@ pub(crate) fn summarise(plan: &Plan, r: &RunResult, origins: &Origins, inputs: B
         outcome: r.outcome.name(),
         outcome_detail: r.outcome.detail(),
         machine: plan.machine_base.name.clone(),
-        policy: plan.xen.as_ref().map_or(plan.preset.name.into(), xen::policy),
+        policy: plan.policy_name(),
         algorithm: plan.xen.as_ref().map_or(plan.preset.policy.name(), |x| x.scheduler.show()),
         workload: match (&plan.workload, &plan.xen) {
             (Some(workload), _) => workload.kind().into(),

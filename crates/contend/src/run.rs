@@ -21,6 +21,7 @@ use crate::rings;
 use crate::scenario::{Input, Plan};
 use crate::target::{OutFile, write_error};
 use crate::trace::{self, TraceFile};
+use crate::watched::watched;
 
 /// End of a run whose scenario and workload name none: 11 days.
 const HORIZON_NS_MAX: u64 = 1_000_000_000_000_000;
@@ -86,6 +87,8 @@ pub fn run(plan: &Plan, options: RunOptions<'_>) -> Result<Output, RunError> {
         status.horizon = status.horizon.filter(|h| *h < HORIZON_NS_MAX);
         progress(status)
     };
+    let partial = partial_trace.as_ref().map(|(partial, ..)| partial.0.clone());
+    let mut look = watched(plan.policy_name(), partial, &mut look);
     let machine = plan.machine.clone();
     let result = match (&plan.xen, domains) {
         (Some(host), Some(domains)) => {

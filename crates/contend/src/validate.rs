@@ -204,7 +204,9 @@ pub fn validate(plan: &Plan, progress: &mut dyn FnMut(Status) -> bool) -> Result
         woken: HashMap::new(),
         on_cpu: HashMap::new(),
     });
-    let result = simulate(plan.preset.policy, setup, Some(sink), progress).map_err(RunError::Resources)?;
+    let mut progress = crate::watched::watched(plan.policy_name(), None, progress);
+    let result = simulate(plan.preset.policy, setup, Some(sink), &mut progress).map_err(RunError::Resources)?;
+    drop(progress);
     let simulated = simulated.borrow();
 
     let pair = |r: &Counts, s: &Counts| Pair {

@@ -12,5 +12,6 @@ pub mod queue;
 pub mod thread;
 pub mod trace;
 mod watch;
+pub mod watchdog;
 pub mod world;
 pub mod xen;

@@ -6,7 +6,9 @@ use contend_sched::policy::{Policy, fifo::Fifo};
 use contend_sim::guest::Guests;
 use contend_sim::host::{Limits, Outcome, RunResult, Setup, simulate_with};
 use contend_sim::program::{Cx, Op, Program, Sched, TaskSpec, Workload};
+use contend_sim::watchdog::Watchdog;
 use my_policy::WeightedRoundRobin;
+use std::time::Duration;
 
 const MS: u64 = 1_000_000;
 
@@ -27,7 +29,8 @@ fn workload() -> Workload {
     w
 }
 
-fn run(policy: impl Policy) -> RunResult {
+/// A policy that loops for ever ends the program with words.
+fn run(name: &'static str, policy: impl Policy) -> RunResult {
     let machine = Machine::load("1c").expect("one core");
     let limits = Limits { stall: 1_000 * MS, ..Limits::default() };
     let setup = Setup {
@@ -38,12 +41,19 @@ fn run(policy: impl Policy) -> RunResult {
         limits,
         guests: Guests::default(),
     };
-    simulate_with(policy, setup, None, &mut |_| true).expect("memory for a stack")
+    let dog = Watchdog::new(Duration::from_secs(10), move |last| {
+        let at = last.map_or(0, |s| s.now) / MS;
+        eprintln!(
+            "{name} does not return, in a call after {at} ms of virtual time; run this in a debugger to see in which"
+        );
+        std::process::exit(1);
+    });
+    simulate_with(policy, setup, None, &mut |status| dog.hears(status, || true)).expect("memory for a stack")
 }
 
 fn main() {
-    let fifo = run(Fifo::new(&Features { fifo_slice_ns: 8 * MS, ..Features::default() }));
-    let mine = run(WeightedRoundRobin { turn_ns: 8 * MS });
+    let fifo = run("fifo", Fifo::new(&Features { fifo_slice_ns: 8 * MS, ..Features::default() }));
+    let mine = run("mine", WeightedRoundRobin { turn_ns: 8 * MS });
     println!("CPU time in ms");
     println!("task   nice  fifo  mine");
     for (f, m) in std::iter::zip(&fifo.tasks, &mine.tasks) {

@@ -74,11 +74,6 @@ pub struct Timed {
     pub xl: String,
 }
 
-/// The summary's policy: no preset of Linux has such a name.
-pub(super) fn policy(xen: &XenPlan) -> String {
-    format!("xen-{}", xen.scheduler.show())
-}
-
 /// What the summary's key `features` has on a Xen host.
 pub(super) fn features(xen: &XenPlan) -> Vec<(String, String)> {
     let own = [("xen.scheduler", xen.scheduler.show()), ("xen.preset", xen.preset.to_string())];

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use contend_sched::switches::FeatureInfo;
+use contend_sched::switches::{FeatureInfo, Value as _};
 use contend_sim::kvm::KvmFeatures;
 use contend_workload::WorkloadSpec;
 
@@ -24,6 +24,11 @@ pub(super) fn plain(value: &str) -> toml::Value {
 }
 
 impl Plan {
+    /// What runs: the preset, or `xen-` and the scheduler.
+    pub fn policy_name(&self) -> String {
+        self.xen.as_ref().map_or_else(|| self.preset.name.into(), |xen| format!("xen-{}", xen.scheduler.show()))
+    }
+
     /// Features that differ from the preset's.
     pub fn features_set(&self) -> Vec<(&'static str, String)> {
         differ(self.features.list(), self.preset.features.list())
