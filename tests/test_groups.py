@@ -71,6 +71,12 @@ def test_a_limit_is_set_on_the_command_line(contend: Contend, hogs: Path) -> Non
     contend("run", hogs, "--json", "--set", "groups./x.max.weight=200")
 
 
+def test_a_group_that_nobody_is_in_is_said(contend: Contend, hogs: Path) -> None:
+    said = contend("run", hogs, "--set", "groups./wbe.weight=200").stderr
+    assert "groups./wbe does nothing: no task was in it" in said
+    assert "groups./web does nothing" not in said
+
+
 def test_comparisons_tell_who_is_throttled(contend: Contend, hogs: Path, tmp_path: Path) -> None:
     other = tmp_path / "other.toml"
     other.write_text(HOGS.replace("50000 100000", "150000 100000"))

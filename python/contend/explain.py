@@ -85,7 +85,7 @@ def under(summary: dict[str, Any]) -> str:
 
 
 def unread(summary: dict[str, Any]) -> list[str]:
-    """What was set and does nothing, in words: nobody reads it under this policy, scheduler, or way to yield."""
+    """What was set and does nothing, in words: nobody reads it under this policy, scheduler, or way to yield, or no task is concerned."""
     said, sets = [], summary["set"]
     if report.is_xen(summary):
         ours = summary["xen"]["scheduler"]
@@ -98,6 +98,8 @@ def unread(summary: dict[str, Any]) -> list[str]:
         if sets.get("kvm.directed_yield") == "ple-off":
             off = "does nothing under kvm.directed_yield = ple-off: there are no pause-loop exits"
             said += [f"{key} {off}" for key in sets if key.startswith("kvm.ple_")]
+    empty = [group["name"] for group in summary["groups"] if not group["tasks"]]
+    said += [f"groups.{name} does nothing: no task was in it" for name in empty]
     guests_of: dict[str, list[str]] = {}
     for guest in summary["guests"]:
         for key, why in _unread(guest["policy"], guest["set"]):

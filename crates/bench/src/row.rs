@@ -116,11 +116,11 @@ impl Waits {
     }
 }
 
-/// Jain's fairness index.
+/// Jain's fairness index; NaN where nobody had any.
 pub fn jain(counts: &[u64]) -> f64 {
     let sum: f64 = counts.iter().map(|&c| c as f64).sum();
     let squares: f64 = counts.iter().map(|&c| (c as f64).powi(2)).sum();
-    if squares == 0.0 { 1.0 } else { sum * sum / (counts.len() as f64 * squares) }
+    sum * sum / (counts.len() as f64 * squares)
 }
 
 impl Row {
@@ -171,6 +171,7 @@ mod tests {
     fn jain_of_equals_and_of_one() {
         assert_eq!(jain(&[5, 5, 5, 5]), 1.0);
         assert_eq!(jain(&[8, 0, 0, 0]), 0.25);
+        assert!(jain(&[0, 0]).is_nan(), "nobody had it: that is not fair");
     }
 
     #[test]
