@@ -85,7 +85,7 @@ def under(summary: dict[str, Any]) -> str:
 
 
 def unread(summary: dict[str, Any]) -> list[str]:
-    """What was set and does nothing, in words: nobody reads it under this policy or scheduler, or no task is concerned."""
+    """What was set and does nothing, in words: nobody reads it here, or no task is concerned."""
     said, sets = [], summary["set"]
     if report.is_xen(summary):
         ours = summary["xen"]["scheduler"]
