@@ -254,10 +254,10 @@ impl Deriving<'_> {
             irq,
             "what a membarrier of another CPU takes from a thread that reads the clock without pause",
         );
+        let write = self.known("interrupts", "timer_write").unwrap_or(Spread::exactly(0.0));
         // Without another CPU: the timer's interrupt, split.
         match (irq, self.of(What::TimerGap)) {
             (Some(irq), Some(gap)) => {
-                let write = self.known("interrupts", "timer_write").unwrap_or(Spread::exactly(0.0));
                 let how = format!(
                     "a timer's interrupt on a busy CPU ({:.0} ns) less irq and timer_write ({:.0} and {:.0})",
                     gap.value - clock.value,
@@ -267,8 +267,12 @@ impl Deriving<'_> {
                 self.derived(("kernel", "timer"), gap.less(clock).less(irq).less(write), &how);
             }
             (None, Some(gap)) => {
-                let how = "a timer's interrupt on a busy CPU".to_string();
-                self.split(&[("interrupts", "irq"), ("kernel", "timer")], gap.less(clock), &how);
+                let how = format!(
+                    "a timer's interrupt on a busy CPU ({:.0} ns) less timer_write ({:.0})",
+                    gap.value - clock.value,
+                    write.value
+                );
+                self.split(&[("interrupts", "irq"), ("kernel", "timer")], gap.less(clock).less(write), &how);
             }
             _ => {}
         }
