@@ -98,8 +98,10 @@ def unread(summary: dict[str, Any]) -> list[str]:
         if sets.get("kvm.directed_yield") == "ple-off":
             off = "does nothing under kvm.directed_yield = ple-off: there are no pause-loop exits"
             said += [f"{key} {off}" for key in sets if key.startswith("kvm.ple_")]
-    empty = [group["name"] for group in summary["groups"] if not group["tasks"]]
-    said += [f"groups.{name} does nothing: no task was in it" for name in empty]
+    for group in summary["groups"]:
+        key = f"groups.{group['name']}"
+        if not group["tasks"] and any(k == key or k.startswith(f"{key}.") for k in sets):
+            said.append(f"{key} does nothing: no task was in it")
     guests_of: dict[str, list[str]] = {}
     for guest in summary["guests"]:
         for key, why in _unread(guest["policy"], guest["set"]):

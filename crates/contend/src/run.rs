@@ -88,7 +88,7 @@ pub fn run(plan: &Plan, options: RunOptions<'_>) -> Result<Output, RunError> {
         progress(status)
     };
     let partial = partial_trace.as_ref().map(|(partial, ..)| partial.0.clone());
-    let mut look = watched(plan.policy_name(), partial, &mut look);
+    let mut look = watched(plan, partial, &mut look);
     let machine = plan.machine.clone();
     let result = match (&plan.xen, domains) {
         (Some(host), Some(domains)) => {
@@ -112,6 +112,7 @@ pub fn run(plan: &Plan, options: RunOptions<'_>) -> Result<Output, RunError> {
             quietly(|| simulate(plan.preset.policy, setup, sinks.sched, &mut look))
         }
     };
+    drop(look);
     let result = match (result, &partial_trace) {
         (Ok(result), _) => result,
         (Err(e), Some((.., path))) => return Err(write_error(path, &e)),

@@ -100,9 +100,12 @@ struct Listener {
     from_idle: FromIdle,
     /// Where each was woken last.
     woken: HashMap<u64, CpuId>,
-    /// Who of them is on which CPU: the task, and its number in the recording.
-    on_cpu: HashMap<CpuId, (u64, u32)>,
+    /// Who of them is on which CPU.
+    on_cpu: Rc<RefCell<OnCpu>>,
 }
+
+/// Tasks by CPU: number in the simulation and in the recording.
+type OnCpu = HashMap<CpuId, (u64, u32)>;
 
 impl Listener {
     fn watched<'a>(&self, who: Option<Who<'a>>) -> Option<Who<'a>> {
@@ -121,8 +124,8 @@ impl EventSink for Listener {
         let from_idle = prev.is_none();
         let (prev, next) = (self.watched(prev), self.watched(next));
         match next {
-            Some(who) => self.on_cpu.insert(cpu, (who.id, self.watched[who.name])),
-            None => self.on_cpu.remove(&cpu),
+            Some(who) => self.on_cpu.borrow_mut().insert(cpu, (who.id, self.watched[who.name])),
+            None => self.on_cpu.borrow_mut().remove(&cpu),
         };
         let next = next.filter(|&who| !from_idle || self.is_seen(who, cpu));
         self.stats.borrow_mut().switch(now, cpu, prev, prev_state, next);
@@ -135,18 +138,7 @@ impl EventSink for Listener {
     }
     fn wakeup(&mut self, _: Time, _: CpuId, _: Option<Who<'_>>, _: Who<'_>, _: CpuId, _: bool) {}
     fn migrate(&mut self, _: Time, _: CpuId, _: Option<Who<'_>>, _: Who<'_>, _: CpuId, _: CpuId) {}
-    /// A simulation ends in the exit of its last task, before the switch away from it; a recording has that switch.
-    fn finish(&mut self, now: Time) -> std::io::Result<()> {
-        for (cpu, (id, number)) in std::mem::take(&mut self.on_cpu) {
-            let name = self.watched.iter().find_map(|(name, &n)| (n == number).then_some(name.as_str()));
-            self.stats.borrow_mut().switch(
-                now,
-                cpu,
-                name.map(|name| Who { id, name, sched: Sched::Normal(0) }),
-                EXITED,
-                None,
-            );
-        }
+    fn finish(&mut self, _: Time) -> std::io::Result<()> {
         Ok(())
     }
 }
@@ -197,16 +189,20 @@ pub fn validate(plan: &Plan, progress: &mut dyn FnMut(Status) -> bool) -> Result
     };
     let watched = report.per_task.iter().map(|t| (format!("{}-{}", t.name, t.pid), t.pid)).collect();
     let from_idle = recorded.from_idle.clone();
-    let sink = Box::new(Listener {
-        stats: Rc::clone(&simulated),
-        watched,
-        from_idle,
-        woken: HashMap::new(),
-        on_cpu: HashMap::new(),
-    });
-    let mut progress = crate::watched::watched(plan.policy_name(), None, progress);
+    let on_cpu = Rc::<RefCell<OnCpu>>::default();
+    let (stats, woken) = (Rc::clone(&simulated), HashMap::new());
+    let sink = Box::new(Listener { stats, watched, from_idle, woken, on_cpu: Rc::clone(&on_cpu) });
+    let mut progress = crate::watched::watched(plan, None, progress);
     let result = simulate(plan.preset.policy, setup, Some(sink), &mut progress).map_err(RunError::Resources)?;
     drop(progress);
+    // It ends in the exit of its last task, before the switch away from it, which a recording has.
+    if result.outcome == Outcome::Finished {
+        for (&cpu, &(id, number)) in &*on_cpu.borrow() {
+            let name = format!("{}-{number}", names[&number]);
+            let who = Who { id, name: &name, sched: Sched::Normal(0) };
+            simulated.borrow_mut().switch(result.virtual_ns, cpu, Some(who), EXITED, None);
+        }
+    }
     let simulated = simulated.borrow();
 
     let pair = |r: &Counts, s: &Counts| Pair {

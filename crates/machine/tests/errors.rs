@@ -289,7 +289,9 @@ fn set() {
     assert_eq!((m.costs.kernel[contend_platform::Work::Ttwu].value, m.hz), (1, 1000));
     m.set("steal_time", "true").unwrap();
     m.set("vcpu_pack", "true").unwrap();
-    assert!(m.flags.steal_time && m.flags.vcpu_pack);
+    m.set("idle_halts", "true").unwrap();
+    assert!(m.flags.steal_time && m.flags.vcpu_pack && m.flags.idle_halts);
+    assert!(m.to_toml().contains("\nidle_halts = true\n"));
     assert!(m.to_toml().contains("\nvcpu_pack = true\n"));
     assert_eq!(Machine::parse(&m.to_toml(), "again.toml").unwrap(), m);
 

@@ -434,7 +434,9 @@ pub trait SchedPlatform: Platform {
     /// Leave it: what it found has been served.
     fn leave_interrupts(&self) {}
     /// This CPU was idle and is about to schedule.
-    fn leave_idle(&self) {}
+    fn leave_idle(&self) -> Nanos {
+        0
+    }
     /// Report `task`, from [`SchedPlatform::take_timer`], once `at` has come on this CPU's clock. A world whose scheduler keeps its own
     /// timers need not have it.
     fn arm_timer(&self, at: Time, task: TaskId) {

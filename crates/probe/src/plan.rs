@@ -49,7 +49,7 @@ pub enum What {
     Wake,
     /// A wake-up of a CPU that has been idle, by the index of [`IDLE`].
     WakeIdle(usize),
-    /// The waking call of such wake-ups.
+    /// The waking call after the shortest of those times.
     WakeIdleCall,
     /// Interrupting another CPU, and its answer; remote: of another node.
     IpiCall {
@@ -279,7 +279,9 @@ fn experiments<'a>(facts: &'a Facts) -> Vec<Experiment<'a>> {
             for (i, wakes) in wakeups::wake_idle(a, b, WARM_UP, &IDLE_WAKES)?.into_iter().enumerate() {
                 for wake in wakes {
                     put(samples, What::WakeIdle(i), wake.latency);
-                    put(samples, What::WakeIdleCall, wake.call);
+                    if i == 0 {
+                        put(samples, What::WakeIdleCall, wake.call);
+                    }
                 }
             }
             Some(())

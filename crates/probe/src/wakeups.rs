@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::pair::{Alone, Gate, both, sleep_until, wake};
+use crate::pair::{Alone, Gate, both, sleep_until, spin_until, wake};
 use crate::stats::median;
 use crate::sys;
 
@@ -112,34 +112,34 @@ pub fn wake_idle(
         wake(&word.0, turn);
         let called = stamp();
         // The answer is when it ran; the partner's next sleep begins after it.
-        let woken = loop {
-            match answer.0.load(Ordering::Acquire) {
-                0 => std::hint::spin_loop(),
-                woken => break woken,
-            }
-        };
-        answer.0.store(0, Ordering::Release);
-        (woken.saturating_sub(waking) as f64, (called - waking) as f64)
+        spin_until(&answer.0, 1)?;
+        let woken = answer.0.swap(0, Ordering::AcqRel);
+        Some((woken.saturating_sub(waking) as f64, (called - waking) as f64))
+    };
+    let mut all = || {
+        let began = Instant::now();
+        while began.elapsed() < warm_up {
+            one(series.first()?.0)?;
+        }
+        let mut taken = Vec::new();
+        for &(idle, times) in series {
+            let wakes = (0..times).map(|_| one(idle)).collect::<Option<Vec<(f64, f64)>>>()?;
+            let parts = wakes.chunks(wakes.len().div_ceil(PARTS).max(1)).filter_map(|part| {
+                let (mut latencies, mut calls): (Vec<f64>, Vec<f64>) = part.iter().copied().unzip();
+                Some(IdleWake { latency: median(&mut latencies)?, call: median(&mut calls)? })
+            });
+            taken.push(parts.collect());
+        }
+        Some(taken)
     };
     let (taken, _) = both(
         (waker, sleeper),
         || {
             gate.meet()?;
-            let began = Instant::now();
-            while began.elapsed() < warm_up {
-                one(series.first()?.0);
-            }
-            let mut taken = Vec::new();
-            for &(idle, times) in series {
-                let wakes: Vec<(f64, f64)> = (0..times).map(|_| one(idle)).collect();
-                let parts = wakes.chunks(wakes.len().div_ceil(PARTS).max(1)).filter_map(|part| {
-                    let (mut latencies, mut calls): (Vec<f64>, Vec<f64>) = part.iter().copied().unzip();
-                    Some(IdleWake { latency: median(&mut latencies)?, call: median(&mut calls)? })
-                });
-                taken.push(parts.collect());
-            }
+            let taken = all();
+            // However it went: the partner waits.
             wake(&word.0, OVER);
-            Some(taken)
+            taken
         },
         || {
             gate.meet()?;

@@ -449,8 +449,8 @@ impl SchedPlatform for Sim {
     fn leave_interrupts(&self) {
         self.engine.leave_interrupts();
     }
-    fn leave_idle(&self) {
-        self.engine.leave_idle();
+    fn leave_idle(&self) -> Nanos {
+        self.engine.leave_idle()
     }
     fn take_timer(&self) -> Option<TaskId> {
         self.engine.take_timer()

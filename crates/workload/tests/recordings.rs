@@ -510,6 +510,53 @@ cmd-10 [000] d..2. 1.000020: sched_switch: prev_comm=cmd prev_pid=10 prev_prio=1
     assert_eq!((all.switches, all.wakeup_latency.len(), all.runs.len(), all.run_ns), (4, 0, 1, 170_000));
 }
 
+/// What the recorded kernel did beyond the price of a step's kind: it set the hardware's timer where the sleep's timer was the CPU's next, and it
+/// sent an interrupt where the woken task's CPU idled and halts. That is taken out of runs, too.
+#[test]
+fn prices_that_the_recording_tells() {
+    let idle = "next_comm=swapper/0 next_pid=0 next_prio=120";
+    let cmd = "prev_comm=cmd prev_pid=10 prev_prio=120 prev_state=S";
+    let taken = |between: &str, timer: &str| {
+        // `cmd` forks `kid`, which sleeps on CPU 1; runs 100 us, wakes it, sleeps, is woken by a timer.
+        let text = EXEC.to_string()
+            + "\
+cmd-10 [000] ..... 1.000020: sched_process_fork: comm=cmd pid=10 child_comm=kid child_pid=11
+<idle>-0 [001] d..2. 1.000030: sched_switch: prev_comm=swapper/1 prev_pid=0 prev_prio=120 prev_state=R ==> next_comm=kid next_pid=11 next_prio=120
+kid-11 [001] d..2. 1.000040: sched_switch: prev_comm=kid prev_pid=11 prev_prio=120 prev_state=S ==> next_comm=swapper/1 next_pid=0 next_prio=120
+cmd-10 [000] d..2. 1.000120: sched_waking: comm=kid pid=11 prio=120 target_cpu=001
+<idle>-0 [001] d..2. 1.000140: sched_switch: prev_comm=swapper/1 prev_pid=0 prev_prio=120 prev_state=R ==> next_comm=kid next_pid=11 next_prio=120
+kid-11 [001] d..2. 1.000150: sched_switch: prev_comm=kid prev_pid=11 prev_prio=120 prev_state=S ==> next_comm=swapper/1 next_pid=0 next_prio=120
+"
+            + &format!("cmd-10 [000] d..2. 1.000220: sched_switch: {cmd} ==> {idle}\n")
+            + between
+            + &format!("<idle>-0 [000] d.h1. 1.000400: {timer}_expire_entry: {timer}=0xff now=1 function=wake\n")
+            + "\
+<idle>-0 [000] d.h2. 1.000401: sched_waking: comm=cmd pid=10 prio=120 target_cpu=000
+"
+            + &format!("<idle>-0 [000] d.h1. 1.000402: {timer}_expire_exit: {timer}=0xff\n")
+            + "\
+<idle>-0 [000] d..2. 1.000410: sched_switch: prev_comm=swapper/0 prev_pid=0 prev_prio=120 prev_state=R ==> next_comm=cmd next_pid=10 next_prio=120
+cmd-10 [000] d..2. 1.000500: sched_switch: prev_comm=cmd prev_pid=10 prev_prio=120 prev_state=X ==> next_comm=swapper/0 next_pid=0 next_prio=120
+";
+        let mut machine = Machine::parse(&String::from_utf8(free()).expect("text"), "free").expect("a machine");
+        for (key, value) in
+            [("idle_halts", "true"), ("interrupts.ipi_send", "3000"), ("interrupts.timer_write", "5000")]
+        {
+            machine.set(key, value).expect("a key");
+        }
+        let mut w = Workload::default();
+        let r = small().build(&mut w, 0, text.into_bytes(), &|_| Ok(machine.to_toml().into_bytes()));
+        r.expect("a recording").0.kernel_ns
+    };
+    let other = "\
+<idle>-0 [000] d.h1. 1.000300: hrtimer_expire_entry: hrtimer=0xee now=1 function=tick
+<idle>-0 [000] d.h1. 1.000301: hrtimer_expire_exit: hrtimer=0xee
+";
+    assert_eq!(taken("", "hrtimer"), 8_000);
+    assert_eq!(taken(other, "hrtimer"), 3_000, "another timer was to expire before");
+    assert_eq!(taken("", "timer"), 3_000, "not the hardware's");
+}
+
 /// A task's last switch to idle is missing: it ran until its CPU was last seen with it, not until the recording's end.
 #[test]
 fn departures_that_are_not_recorded() {

@@ -27,7 +27,7 @@ const WAKEUP: &[(&str, &str, f64)] = &[
     ("lines", "atomic", 8.0),
 ];
 /// Transfers of lines in the same.
-const WAKEUP_TRANSFERS: f64 = 16.0;
+pub(super) const WAKEUP_TRANSFERS: f64 = 16.0;
 
 impl Deriving<'_> {
     /// A transfer between the nearest different cores.
@@ -65,10 +65,10 @@ impl Deriving<'_> {
             sum.value
         );
         let mut exit = first.less(sum);
-        if let Some(write) = self.known("interrupts", "timer_write") {
+        let write = self.known("interrupts", "timer_write").or_else(|| self.known("kernel", "timer_program"));
+        if let Some(write) = write {
             let restart = Spread { value: write.value.min(exit.value / 2.0), lo: 0.0, hi: write.hi, n: 0 };
-            let source =
-                "estimate: timer_write, at most half of what leaving idle takes: the tick's timer is set again";
+            let source = "estimate: timer_write (or timer_program), at most half of what leaving idle takes: the tick's timer is set again";
             self.put(("interrupts", "tick_restart"), How::Estimate, restart, source.into());
             exit = exit.less(Spread::exactly(restart.value));
             how += &format!(", and less tick_restart ({:.0})", restart.value);

@@ -81,10 +81,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         if p.load(&rq.resched, Acquire) & NEED_RESCHED == 0 {
             return self.leave(p, None);
         }
-        let noticed = p.now();
-        p.leave_idle();
-        // A poller would have taken in what is queued after that.
-        let way = if polls { 0 } else { p.now() - noticed };
+        let way = p.leave_idle();
         let next = self.schedule(p, Why::Idle { way });
         self.leave(p, next)
     }

@@ -19,7 +19,7 @@ pub(super) enum Why {
     Block,
     Yield,
     Exit,
-    /// There is a task for an idle CPU, which took so many ns to come here after the task was queued.
+    /// There is a task for an idle CPU, and so many ns of the way here are the task's.
     Idle {
         way: Nanos,
     },
@@ -58,9 +58,8 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         }
         let now = p.now();
         if let Some(task) = next {
-            // The woken task's clock was read when it was queued: it pays for the way.
             let way = if let Why::Idle { way } = why { way } else { 0 };
-            self.set_next(p, &held, task, prev, (now, now - way));
+            self.set_next(p, &held, task, prev, (now, way));
         } else {
             let was_idle = prev.is_none();
             self.with_rq(p, &held, |rd| {
@@ -242,10 +241,11 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         }
     }
 
-    /// The task has been chosen now, and its CPU time begins at `from`, not later.
-    fn set_next(&self, p: &P, held: &Held, task: TaskId, prev: Option<TaskId>, (now, from): (Time, Time)) {
+    /// The task has been chosen now, and its CPU time began so long ago, but not before it was queued.
+    fn set_next(&self, p: &P, held: &Held, task: TaskId, prev: Option<TaskId>, (now, way): (Time, Nanos)) {
         let pelt = self.pelt;
         let latency = self.with_task(p, held, task, |rd, e| {
+            let from = (now - way).max(e.waiting_since.unwrap_or(now)).min(now);
             if pelt {
                 rd.update_averages(from);
                 e.util.update(from, 0);

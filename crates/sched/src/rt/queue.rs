@@ -81,6 +81,8 @@ impl Queue {
 
     #[cold]
     fn book(&mut self, now: Time) {
+        // A task's time may begin before others' was booked last.
+        let now = now.max(self.since);
         let ran = now.saturating_sub(std::mem::replace(&mut self.since, now));
         self.util.update(now, if self.running.is_some() { 1024 } else { 0 });
         if self.running.is_some() {

@@ -20,6 +20,7 @@ pub(super) struct Costs {
     pub(super) irq_leave: Nanos,
     pub(super) tick_restart: Nanos,
     pub(super) timer_write: Nanos,
+    pub(super) idle_halts: bool,
     /// The idle states, shallowest first.
     pub(super) idle_states: Vec<IdleState>,
     pub(super) context_switch: Nanos,
@@ -81,6 +82,7 @@ impl Costs {
             irq_leave: c.interrupts.irq_leave.value.min(c.interrupts.irq.value),
             tick_restart: c.interrupts.tick_restart.value,
             timer_write: c.interrupts.timer_write.value,
+            idle_halts: machine.flags.idle_halts,
             idle_states: IdleState::of(&c.interrupts),
             context_switch: c.cpu.context_switch.value,
             transfer: transfer.clone(),

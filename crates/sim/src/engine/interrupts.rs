@@ -5,6 +5,17 @@ use crate::queue::key;
 use contend_platform::{CpuId, Interrupts, Ipi, NEVER, Nanos, TaskId, Time};
 use std::cmp::Reverse;
 
+impl Cpu {
+    /// Is `at` before all of its timers? Devices have none.
+    fn is_before_all(&self, at: Time) -> bool {
+        let timers = self.timers.borrow();
+        match timers.peek() {
+            Some(Reverse(first)) if !first.device || at < first.at => at < first.at,
+            _ => timers.iter().all(|Reverse(d)| d.device || at < d.at),
+        }
+    }
+}
+
 impl Engine {
     /// Send an interrupt; kinds coalesce while pending.
     pub fn send_ipi(&self, target: CpuId, ipi: Ipi) {
@@ -70,6 +81,7 @@ impl Engine {
         if c.irq_at.get() > now {
             return Interrupts::default();
         }
+        c.serves_interrupt.set(true);
         let mut found = Interrupts::default();
         for ipi in Ipi::ALL {
             let slot = &c.ipi_at[ipi as usize];
@@ -96,6 +108,7 @@ impl Engine {
     /// Leave the interrupt handler of the running CPU.
     pub fn leave_interrupts(&self) {
         let c = self.cpu(self.current.get());
+        c.serves_interrupt.set(false);
         if c.timer_expired.replace(false) {
             self.write_timer();
         }
@@ -135,10 +148,11 @@ impl Engine {
         let cpu = self.current.get();
         let c = self.cpu(cpu);
         let due = self.armed(at, task, false);
-        // Whether it is the first is asked only where that matters.
-        if self.costs.timer_write > 0 {
-            let before = |Reverse(d): &Reverse<Due>| !d.device && d.at <= at;
-            if at < c.tick_at.get().min(c.deadline_at.get()) && !c.timers.borrow().iter().any(before) {
+        // Whether it is the first is asked only where that matters; what an interrupt arms is written once, as it ends.
+        if self.costs.timer_write > 0 && at < c.tick_at.get().min(c.deadline_at.get()) && c.is_before_all(at) {
+            if c.serves_interrupt.get() {
+                c.timer_expired.set(true);
+            } else {
                 self.write_timer();
             }
         }
@@ -174,10 +188,14 @@ impl Engine {
     }
 
     /// The running CPU, idle until now, is about to look for a task: the tick is set up again, if it was stopped.
-    pub fn leave_idle(&self) {
-        if self.costs.tick_restart > 0 && self.cpu(self.current.get()).tick_stopped.get() {
-            self.owe(self.costs.tick_restart);
+    /// Returns what of that the woken task's CPU time has: where idle CPUs halt an interrupt queued the task before, and its clock was read then.
+    pub fn leave_idle(&self) -> Nanos {
+        let restart = self.costs.tick_restart;
+        if restart == 0 || !self.cpu(self.current.get()).tick_stopped.get() {
+            return 0;
         }
+        self.owe(restart);
+        if self.costs.idle_halts { restart } else { 0 }
     }
 
     /// Stop or restart the running CPU's tick.

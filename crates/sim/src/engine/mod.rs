@@ -106,7 +106,8 @@ struct Cpu {
     /// The one-shot timer.
     deadline_at: Cell<Time>,
     timers: RefCell<BinaryHeap<Reverse<Due>>>,
-    /// A timer expired in the interrupt that is served.
+    /// It is in an interrupt, at whose end its timer is to be written: one expired, or a new one is the first.
+    serves_interrupt: Cell<bool>,
     timer_expired: Cell<bool>,
     /// An address near the top of what is in use of its stack while it is suspended on it; never dereferenced.
     stack_top: Cell<*const u8>,
@@ -279,6 +280,7 @@ impl Engine {
                 deadline_at: Cell::new(NEVER),
                 irq_at: Cell::new(NEVER),
                 timers: RefCell::default(),
+                serves_interrupt: Cell::new(false),
                 timer_expired: Cell::new(false),
                 waits_for: Cell::new(0),
                 governor: idle_states::Governor::default(),

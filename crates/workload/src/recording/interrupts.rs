@@ -30,8 +30,9 @@ pub struct Interrupts {
     device: bool,
     /// Within a timer's function.
     timer: bool,
-    /// When a high-resolution timer last expired here, and the one before.
+    /// When a high-resolution timer last expired here, and the one before; whether the timer that is served is one.
     expired: [u64; 2],
+    precise: bool,
     /// The softirq that is served; how.
     softirq: Option<(u32, Softirq)>,
     /// The last event of this CPU was the end of a handler: what follows at once is still the interrupt.
@@ -63,7 +64,8 @@ impl Interrupts {
                 self.handler(e.ts, entry);
             }
             Kind::Timer { entry, hrtimer } => {
-                if entry && hrtimer {
+                self.precise = entry && hrtimer;
+                if self.precise {
                     self.expired = [e.ts, self.expired[0]];
                 }
                 self.timer = entry;
@@ -118,7 +120,7 @@ impl Interrupts {
 
     /// The timer that is served, armed at `since`: was it to expire before all others here? As far as those did expire.
     pub fn was_first(&self, since: u64) -> bool {
-        self.timer && self.expired[0] >= since && self.expired[1] < since
+        self.precise && self.expired[0] >= since && self.expired[1] < since
     }
 
     /// When a handler was last left here.
