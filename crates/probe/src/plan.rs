@@ -49,7 +49,7 @@ pub enum What {
     Wake,
     /// A wake-up of a CPU that has been idle, by the index of [`IDLE`].
     WakeIdle(usize),
-    /// The waking call after the shortest of those times.
+    /// The waking call after [`HALTED`].
     WakeIdleCall,
     /// Interrupting another CPU, and its answer; remote: of another node.
     IpiCall {
@@ -76,8 +76,7 @@ pub enum What {
 pub const SMALL: usize = 64;
 /// Bytes of a large message: with [`SMALL`], within one page.
 pub const LARGE: usize = 4032;
-/// How long a CPU has been idle before it is woken: from just long enough to have come to rest (in a guest that takes some 10 us) to long
-/// enough for a deep idle state.
+/// How long a CPU has been idle before it is woken: from hardly at all to long enough for a deep idle state.
 pub const IDLE: [Duration; 6] = [
     Duration::from_micros(15),
     Duration::from_micros(50),
@@ -93,6 +92,8 @@ const IDLE_WAKES: [(Duration, u32); IDLE.len()] =
 const WARM_UP: Duration = Duration::from_millis(60);
 /// They take long, so not in every round.
 const WAKE_UPS_EVERY: usize = 16;
+/// Of these, the shortest after which a halted CPU of a guest has come to rest: after 5 to 15 us some wake-ups find it on its way.
+pub const HALTED: usize = 1;
 /// Of these, the one that is long enough for a middle idle state.
 pub const MIDDLE: usize = 3;
 
@@ -279,7 +280,7 @@ fn experiments<'a>(facts: &'a Facts) -> Vec<Experiment<'a>> {
             for (i, wakes) in wakeups::wake_idle(a, b, WARM_UP, &IDLE_WAKES)?.into_iter().enumerate() {
                 for wake in wakes {
                     put(samples, What::WakeIdle(i), wake.latency);
-                    if i == 0 {
+                    if i == HALTED {
                         put(samples, What::WakeIdleCall, wake.call);
                     }
                 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use itertools::Itertools;
 
 use super::{Deriving, How};
-use crate::plan::{IDLE, MIDDLE, What};
+use crate::plan::{HALTED, IDLE, MIDDLE, What};
 use crate::stats::Spread;
 
 /// A residency that says "never".
@@ -43,7 +43,9 @@ impl Deriving<'_> {
             let Some(part) = self.known(section, field) else { return };
             sum = sum.plus(part.times(*times));
         }
-        let Some(first) = self.of(What::WakeIdle(0)) else { return };
+        // The first time that is taken for the shallowest state.
+        let base = if self.out.idle_halts { HALTED } else { 0 };
+        let Some(first) = self.of(What::WakeIdle(base)) else { return };
         let mut parts = format!(
             "a system call, futex_op, ttwu, select_cpu, enqueue, pick, the switch, {WAKEUP_TRANSFERS} line transfers"
         );
@@ -60,7 +62,7 @@ impl Deriving<'_> {
         let mut how = format!(
             "FUTEX_WAKE to a CPU that was idle for {} us, until the thread runs ({:.0} ns), less {:.0} ns for what the \
              simulator charges on the way ({parts}){interrupt}",
-            IDLE[0].as_micros(),
+            IDLE[base].as_micros(),
             first.value,
             sum.value
         );
@@ -75,16 +77,16 @@ impl Deriving<'_> {
         }
         self.derived(("interrupts", "idle_exit"), exit, &how);
 
-        if self.given.idle_states.iter().any(|s| u128::from(s.residency_ns) > IDLE[0].as_nanos()) {
-            self.declared_states(first, exit);
+        if self.given.idle_states.iter().any(|s| u128::from(s.residency_ns) > IDLE[base].as_nanos()) {
+            self.declared_states(base, first, exit);
         } else {
-            self.seen_states(first, exit);
+            self.seen_states(base, first, exit);
         }
     }
 
     /// Deeper idle states that the kernel declares: each with what a wake-up after as long takes longer.
-    fn declared_states(&mut self, first: Spread, exit: Spread) {
-        let mut floor = IDLE[0].as_nanos() as u64;
+    fn declared_states(&mut self, base: usize, first: Spread, exit: Spread) {
+        let mut floor = IDLE[base].as_nanos() as u64;
         for (names, long) in DEEPER.into_iter().zip([MIDDLE, IDLE.len() - 1]) {
             let range = floor + 1..=IDLE[long].as_nanos() as u64;
             let states = self.given.idle_states.iter().filter(|s| range.contains(&s.residency_ns));
@@ -94,16 +96,20 @@ impl Deriving<'_> {
                 continue;
             };
             floor = state.residency_ns;
-            self.derived(("interrupts", names.0), slower.less(first).plus(exit), &longer(IDLE[long], slower));
+            self.derived(
+                ("interrupts", names.0),
+                slower.less(first).plus(exit),
+                &longer(IDLE[base], IDLE[long], slower),
+            );
             let residency = Spread::exactly(floor as f64);
             self.declared(("interrupts", names.1), residency, &format!("the target residency of {}", state.name));
         }
     }
 
     /// None is declared (the host of a guest has its own): those that show in wake-ups after longer idle times.
-    fn seen_states(&mut self, first: Spread, exit: Spread) {
+    fn seen_states(&mut self, base: usize, first: Spread, exit: Spread) {
         let seen: Vec<(usize, Spread)> =
-            (0..IDLE.len()).filter_map(|i| Some((i, self.of(What::WakeIdle(i))?))).collect();
+            (base..IDLE.len()).filter_map(|i| Some((i, self.of(What::WakeIdle(i))?))).collect();
         let values: Vec<f64> = seen.iter().map(|(_, s)| s.value).collect();
         let steps = steps(&values, DEEPER.len());
         let mut ends = steps.iter().skip(1).copied().chain([values.len()]);
@@ -122,7 +128,7 @@ impl Deriving<'_> {
                 n: level.iter().map(|(_, s)| s.n).sum(),
             };
             let (before, after) = (IDLE[seen[step - 1].0], IDLE[seen[step].0]);
-            self.derived(("interrupts", names.0), mean.less(first).plus(exit), &longer(after, mean));
+            self.derived(("interrupts", names.0), mean.less(first).plus(exit), &longer(IDLE[base], after, mean));
             let (lo, hi) = (before.as_nanos() as f64, after.as_nanos() as f64);
             let between = Spread { value: (lo * hi).sqrt(), lo, hi, n: 0 };
             let source = format!(
@@ -146,8 +152,8 @@ impl Deriving<'_> {
 /// The two deeper idle states' keys: what leaving takes, and from which idle time on.
 const DEEPER: [(&str, &str); 2] = [("c1e_exit", "c1e_residency"), ("c6_exit", "c6_residency")];
 
-fn longer(idle: Duration, wake_up: Spread) -> String {
-    let (idle, first) = (idle.as_micros(), IDLE[0].as_micros());
+fn longer(first: Duration, idle: Duration, wake_up: Spread) -> String {
+    let (idle, first) = (idle.as_micros(), first.as_micros());
     let taken = wake_up.value;
     format!(
         "idle_exit, and what a wake-up after {idle} us of idleness or more ({taken:.0} ns) takes longer than after {first} us"
