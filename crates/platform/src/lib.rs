@@ -433,7 +433,7 @@ pub trait SchedPlatform: Platform {
     fn take_interrupts(&self) -> Interrupts;
     /// Leave it: what it found has been served.
     fn leave_interrupts(&self) {}
-    /// This CPU was idle and is about to schedule.
+    /// This CPU was idle and is about to schedule. Returns how much of what that takes, in ns, counts as CPU time of the task that it goes on to.
     fn leave_idle(&self) -> Nanos {
         0
     }

@@ -85,17 +85,17 @@ pub const IDLE: [Duration; 6] = [
     Duration::from_millis(1),
     Duration::from_millis(3),
 ];
-/// How often each of them, some 100 ms in all.
-const IDLE_WAKES: [(Duration, u32); IDLE.len()] =
-    [(IDLE[0], 200), (IDLE[1], 120), (IDLE[2], 80), (IDLE[3], 40), (IDLE[4], 24), (IDLE[5], 12)];
-/// Before: wake-ups after 15 us of idleness.
-const WARM_UP: Duration = Duration::from_millis(60);
-/// They take long, so not in every round.
-const WAKE_UPS_EVERY: usize = 16;
 /// Of these, the shortest after which a halted CPU of a guest has come to rest: after 5 to 15 us some wake-ups find it on its way.
 pub const HALTED: usize = 1;
 /// Of these, the one that is long enough for a middle idle state.
 pub const MIDDLE: usize = 3;
+/// How often each idle time, some 100 ms in all.
+const IDLE_WAKES: [(Duration, u32); IDLE.len()] =
+    [(IDLE[0], 200), (IDLE[1], 120), (IDLE[2], 80), (IDLE[3], 40), (IDLE[4], 24), (IDLE[5], 12)];
+/// Before them: wake-ups after the first.
+const WARM_UP: Duration = Duration::from_millis(60);
+/// Wake-ups of idle CPUs take long, so not in every round.
+const WAKE_UPS_EVERY: usize = 16;
 
 /// All repetitions.
 pub type Samples = BTreeMap<What, Vec<f64>>;

@@ -245,7 +245,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
     fn set_next(&self, p: &P, held: &Held, task: TaskId, prev: Option<TaskId>, (now, way): (Time, Nanos)) {
         let pelt = self.pelt;
         let latency = self.with_task(p, held, task, |rd, e| {
-            let from = (now - way).max(e.waiting_since.unwrap_or(now)).min(now);
+            let from = (now - way).max(e.waiting_since.unwrap_or(now));
             if pelt {
                 rd.update_averages(from);
                 e.util.update(from, 0);

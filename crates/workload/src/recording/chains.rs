@@ -182,13 +182,6 @@ impl Chain {
         }
     }
 
-    /// The recorded kernel did more for the last step than [`KernelWork`](super::kernel_work::KernelWork) has for its kind.
-    pub(super) fn extra(&mut self, ns: u64) {
-        if ns > 0 {
-            self.steps.push(Step::new(What::Extra(ns)));
-        }
-    }
-
     /// The same where it sleeps, `deep` in the kernel: uninterruptibly, or for ever. If it woke another just before, that was in
     /// the same call, and it has not left the kernel since; a thread of the kernel never does.
     pub(super) fn flush_blocking(&mut self, ts: u64, deep: bool) {
@@ -201,5 +194,12 @@ impl Chain {
             self.run = 0;
         }
         self.flush(ts);
+    }
+
+    /// The recorded kernel did more for the last step than [`KernelWork`](super::kernel_work::KernelWork) has for its kind.
+    pub(super) fn extra(&mut self, ns: u64) {
+        if ns > 0 {
+            self.steps.push(Step::new(What::Extra(ns)));
+        }
     }
 }

@@ -51,7 +51,7 @@ impl KernelWork {
         let switch = of(Work::Pick) + machine.costs.cpu.context_switch.value;
         let call = of(Work::Syscall);
         let interrupts = &machine.costs.interrupts;
-        let halts = if machine.flags.idle_halts { 1 } else { 0 };
+        let halts = u64::from(machine.flags.idle_halts);
         let interrupted = interrupts.ipi_send.value + interrupts.ipi_deliver.value + interrupts.irq.value;
         KernelWork {
             post: call + of(Work::FutexOp) + of(Work::Ttwu) + of(Work::SelectCpu) + of(Work::Enqueue),

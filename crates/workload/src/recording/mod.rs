@@ -12,7 +12,7 @@
 //! The stages, a module each: `interrupts` (what interrupts a CPU, and what a wake-up is to be taken for), `chains` (events
 //! to chains of all tasks), `filter` (whose chains are replayed), `cut` (those as an exact model); `stats` (what is
 //! compared of a recording and its replay); `locks` (waits for locks of the recorded kernel). Memory is proportional to the
-//! steps, 8 bytes each, three for a wait.
+//! steps, 8 bytes each, three or four for a wait.
 //! `docs/recordings.md` is the reference.
 
 mod build;

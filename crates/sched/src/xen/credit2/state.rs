@@ -178,9 +178,9 @@ impl Rq {
     }
     /// Are all threads of the core idle and not tickled now? Then they are `smt_idle`.
     fn core_may_idle(&mut self, topo: &Topology, cpu: CpuId) {
-        let mut core = Self::siblings(&self.cpus, topo, cpu);
+        let core = Self::siblings(&self.cpus, topo, cpu);
         if core.clone().all(|c| self.idle.contains(c) && !self.tickled.contains(c)) {
-            core.by_ref().for_each(|c| self.smt_idle.insert(c));
+            core.for_each(|c| self.smt_idle.insert(c));
         }
     }
     fn core_is_busy(&mut self, topo: &Topology, cpu: CpuId) {
