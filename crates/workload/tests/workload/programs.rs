@@ -1,8 +1,6 @@
 //! The programs, simulated from end to end: what they count is what they should do.
 
-mod common;
-
-use common::{run, run_on, spec, user_ns};
+use crate::common::{run, run_on, spec, user_ns};
 use contend_machine::Machine;
 use contend_sim::host::{Outcome, RunResult};
 

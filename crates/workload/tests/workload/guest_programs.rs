@@ -1,8 +1,6 @@
 //! The programs that are meant for guests, on bare hosts: what they count is what they should do.
 
-mod common;
-
-use common::{run, spec, user_ns};
+use crate::common::{run, spec, user_ns};
 use contend_sim::host::{Outcome, RunResult};
 
 fn lock(r: &RunResult, name: &str) -> u64 {

@@ -3,9 +3,7 @@
 //!
 //! `crates/sim/tests/sim/rowand.rs` has the weaknesses of the patch, and the fall of interrupts with the batch on one list.
 
-mod common;
-
-use common::{free, run_on, spec};
+use crate::common::{free, run_on, spec};
 use contend_machine::Machine;
 use contend_platform::Account;
 use contend_sched::features::Preset;

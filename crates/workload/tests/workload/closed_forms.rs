@@ -1,8 +1,6 @@
 //! What is known without simulating: queues, saturated locks, shares, lag.
 
-mod common;
-
-use common::{free, run, run_on, spec};
+use crate::common::{free, run, run_on, spec};
 use contend_workload::WorkloadSpec;
 
 /// M/M/c: the mean wait of a long run is that of Erlang C. Ten runs of 400,000 jobs with different seeds had means that

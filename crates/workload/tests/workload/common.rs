@@ -1,5 +1,4 @@
 //! What the tests of this crate share.
-#![allow(dead_code, reason = "each test binary uses a part")]
 
 use contend_machine::{Machine, Unit};
 use contend_platform::Account;
