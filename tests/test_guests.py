@@ -221,9 +221,9 @@ def test_explain_names_what_limits_the_run(small: Path) -> None:
         ("halt_poll", "vCPUs that halt poll first"),
         (
             "idle",
-            "vCPUs were halted for 5.00 % of their time and runnable without a CPU for 15.00 %: CPUs idled beside",
+            "vCPUs were halted for 5.00 % of their time and runnable without a CPU for 15.00 %: CPUs idled while",
         ),
-        ("switch", "Threads of vCPUs take turns on the CPUs. 1,000 directed yields"),
+        ("switch", "Threads take turns on the CPUs. 1,000 directed yields"),
         ("cold_cache", "That is the host's own"),
     ],
 )

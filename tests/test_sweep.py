@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -11,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import contend as package
@@ -277,11 +279,31 @@ def test_parts_are_whole_and_merged(tmp_path: Path) -> None:
 def test_effects_are_found() -> None:
     rows = [(a, b, 10 * a + 0.1 * ((a * 7 + b * 3) % 5)) for a in (1, 2, 3) for b in range(8)]
     table = pl.DataFrame(rows, schema=["a", "b", "y"], orient="row")
-    found = effects(table, {"axes": [{"key": "b"}, {"key": "a"}]}, "y")
+    found = effects(table, {"axes": [{"key": "b", "kind": "grid"}, {"key": "a", "kind": "grid"}]}, "y")
     assert [e.key for e in found] == ["a", "b"]
     assert found[0].share > 0.99
     assert (found[0].lowest[0], found[0].highest[0], found[1].share) == ("1", "3", 0)
     assert len(set(levels([i / 7 for i in range(100)]))) == 5
+
+
+def test_a_random_key_has_as_many_values_as_samples() -> None:
+    """Run at sixteen points of a grid, a key that does nothing explains nothing, and one that does what it does."""
+    shares: dict[str, list[float]] = {"does": [], "nothing": []}
+    axes = [{"key": "at", "kind": "grid"}, *({"key": key, "kind": "random"} for key in shares)]
+    for seed in range(40):
+        stream = random.Random(seed)
+        samples = [(stream.uniform(0, 1), stream.randint(20, 40)) for _ in range(12)]
+        rows = [(at, a, b, a + 0.1 * at) for at in range(16) for a, b in samples]
+        table = pl.DataFrame(rows, schema=["at", *shares, "y"], orient="row")
+        for effect in effects(table, {"axes": axes}, "y"):
+            if effect.key in shares:
+                shares[effect.key].append(effect.share)
+    assert fmean(shares["nothing"]) < 0.05
+    assert fmean(shares["does"]) > 0.1
+    few = pl.DataFrame(
+        [(1, 0.1, 20, 1.0), (1, 0.5, 30, 2.0), (1, 0.9, 40, 3.0)], schema=["at", *shares, "y"], orient="row"
+    )
+    assert all(e.share < 1 for e in effects(few, {"axes": axes}, "y"))
 
 
 @pytest.mark.slow

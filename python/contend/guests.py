@@ -189,9 +189,12 @@ def limit(summary: dict[str, Any]) -> dict[str, Any]:
     account = others[0]
     share = {a: ns / all_ns for a, ns in ledger.items()}
     then = [f"{a} ({percent(share[a])})" for a in others[1:3] if share[a] >= 0.01]
+    own = sum(share[a] for a in HOST_WORK)
+    of_whom = "domains without a kernel" if report.is_xen(summary) else "the host's own tasks"
     text = (
         f"Guests worked for {percent(sum(share[a] for a in WORK))} of the CPU time: {percent(share['guest_user'])} in "
-        f"their tasks, {percent(share['guest_kernel'])} in their kernels. Most of the rest went to {account} "
+        f"their tasks, {percent(share['guest_kernel'])} in their kernels"
+        f"{f'; {of_whom} for {percent(own)}' if own >= 0.0001 else ''}. Most of the rest went to {account} "
         f"({percent(share[account])}){', then to ' + ' and '.join(then) if then else ''}. {_why(summary, account)}"
     )
     return {"account": account, "share": share[account], "guest_user_share": share["guest_user"],
@@ -203,14 +206,9 @@ def _why(summary: dict[str, Any], account: str) -> str:
     if report.is_xen(summary) and account in report.MECHANISMS and account != "guest_spin":
         return f"That is {report.MECHANISMS[account].split(' (')[0]}."
     most = exits(summary)[0]
-    beside = (
-        "CPUs idled beside vCPUs that wanted one."
-        if total["steal_pct"] >= 5
-        else "the guests had too little to run, or waited for one another."
-    )
     why = {
         "idle": f"vCPUs were halted for {total['halted_pct']:.2f} % of their time and runnable without a CPU for "
-        f"{total['steal_pct']:.2f} %: {beside}",
+        f"{total['steal_pct']:.2f} %: {_beside(summary)}",
         "rq_lock_wait": f"Run-queue locks are what directed yields contend for. {yields_sentence(summary)}",
         "ple": f"Pause loops end in the handler, which looks for a vCPU to yield to. {yields_sentence(summary)}",
         "guest_spin": f"Guests' kernels wait for locks. {preemption_sentence(summary)}",
@@ -219,9 +217,23 @@ def _why(summary: dict[str, Any], account: str) -> str:
         "halt_poll": f"vCPUs that halt poll first: {si(kvm['halt_attempted_poll'])} halts polled, "
         f"{si(kvm['halt_successful_poll'])} were woken meanwhile, "
         f"{seconds(kvm['halt_poll_fail_ns'] / 1e9)} were polled in vain.",
-        "switch": f"Threads of vCPUs take turns on the CPUs. {yields_sentence(summary)}",
+        "switch": f"Threads take turns on the CPUs. {yields_sentence(summary)}",
     }
     return why.get(account, "That is the host's own; its table says more.")
+
+
+def _beside(summary: dict[str, Any]) -> str:
+    """Why CPUs idled, as far as totals tell: whether it was beside vCPUs that wanted one, they do not."""
+    if summary["guests_total"]["steal_pct"] < 5:
+        return "the guests had too little to run, or waited for one another."
+    domains = summary["xen"]["domains"] if report.is_xen(summary) else []
+    if sum(d["offline_s"] for d in domains) > sum(d["wait_s"] for d in domains):
+        return "most of that they were parked, by their caps."
+    if any(g["bandwidth"] and g["bandwidth"]["nr_throttled"] for g in summary["groups"]):
+        return "limits of groups (`cpu.max`) threw some out, and CPUs idled, whether or not at the same time."
+    if summary["cpus"] == 1:
+        return "at different times, as there is one CPU."
+    return "CPUs idled while vCPUs wanted one, or at other times: the table `timeline` has both."
 
 
 def yields_sentence(summary: dict[str, Any]) -> str:

@@ -88,6 +88,24 @@ struct Pull {
     idle: When,
 }
 
+/// What came of a pull.
+#[derive(Clone, Copy, Default)]
+struct Pulled {
+    moved: u64,
+    /// So many of them were cache hot.
+    hot: u64,
+    /// Of all tasks looked at, the running one among them, none may run on the destination.
+    all_pinned: bool,
+}
+
+/// What came of an attempt to balance.
+enum Tried {
+    /// So many tasks were moved.
+    Done(u64),
+    /// The busiest queue, of this CPU, has none that may move.
+    Pinned(CpuId),
+}
+
 /// A level's constants in an era.
 struct LevelParams {
     min_interval: Nanos,
@@ -308,14 +326,42 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             note.lb_balanced += 1;
             return 0;
         }
+        // Queues all of whose tasks may not run here are left out, and it looks again.
+        let mut pinned = Vec::new();
+        loop {
+            match self.balance_but(p, dst, i, domain, idle, &pinned, note) {
+                Tried::Done(pulled) => return pulled,
+                Tried::Pinned(src) => pinned.push(src),
+            }
+            if (domain.groups.iter().enumerate()).all(|(g, cpus)| g == local || cpus.iter().all(|c| pinned.contains(c)))
+            {
+                note.lb_balanced += 1;
+                return 0;
+            }
+        }
+    }
+
+    /// One attempt of [`Kernel::balance_once`] that does not look at the queues of `pinned`.
+    #[expect(clippy::too_many_arguments, reason = "those of a balance, and what to leave out")]
+    fn balance_but(
+        &self,
+        p: &P,
+        dst: CpuId,
+        i: usize,
+        domain: &Arc<Domain>,
+        idle: When,
+        pinned: &[CpuId],
+        note: &mut BalanceStats,
+    ) -> Tried {
+        let local = domain.group_of(dst);
         let params = self.level_params(domain);
         let groups: Vec<Group> = (std::iter::zip(&domain.groups, &domain.sizes).enumerate())
-            .map(|(g, (cpus, size))| self.group(p, g, cpus, *size))
+            .map(|(g, (cpus, size))| self.group(p, g, cpus, *size, pinned))
             .collect();
         if idle != When::NewIdle {
             self.update_idle_scan(p, dst, domain, params.imbalance_pct);
         }
-        if i + 1 == self.domains.of(dst).len() {
+        if i + 1 == self.domains.of(dst).len() && pinned.is_empty() {
             // The root domain's overload flag: does any queue hold more than one task?
             let overloaded = u64::from(groups.iter().any(|g| g.overloaded));
             if p.load(&self.overloaded, Relaxed) != overloaded {
@@ -325,12 +371,12 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         let Some(plan) = self.find_busiest_group(domain, &groups, local, idle, &params) else {
             note.lb_balanced += 1;
             note.lb_nobusyg += 1;
-            return 0;
+            return Tried::Done(0);
         };
-        let Some(src) = self.find_busiest_queue(p, &domain.groups[plan.group], dst, plan.what) else {
+        let Some(src) = self.find_busiest_queue(p, &domain.groups[plan.group], dst, plan.what, pinned) else {
             note.lb_balanced += 1;
             note.lb_nobusyq += 1;
-            return 0;
+            return Tried::Done(0);
         };
         if let Amount::Load(l) = plan.what {
             note.lb_imbalance += l;
@@ -338,9 +384,12 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         let failed = self.with_learned(p, dst, |d| d[i].nr_balance_failed);
         let tries = params.cache_nice_tries;
         let keep_hot = failed <= tries && domain.level != Level::Smt;
-        let (pulled, hot) = self.pull(p, src, dst, Pull { what: plan.what, keep_hot, failed, idle });
-        note.lb_hot_gained += hot;
-        if pulled == 0 {
+        let pulled = self.pull(p, src, dst, Pull { what: plan.what, keep_hot, failed, idle });
+        if pulled.all_pinned {
+            return Tried::Pinned(src);
+        }
+        note.lb_hot_gained += pulled.hot;
+        if pulled.moved == 0 {
             note.lb_failed += 1;
             // This failure counts too.
             if idle != When::NewIdle && failed + 1 > tries + 2 {
@@ -348,7 +397,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
                 self.ask_active_balance(p, src, dst);
             }
         }
-        pulled
+        Tried::Done(pulled.moved)
     }
 
     /// Only one CPU of the local group balances: its first idle one, else its first.
@@ -357,7 +406,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         *first_idle.unwrap_or(&group[0]) == dst
     }
 
-    fn group(&self, p: &P, index: usize, cpus: &[CpuId], size: GroupSize) -> Group {
+    fn group(&self, p: &P, index: usize, cpus: &[CpuId], size: GroupSize, pinned: &[CpuId]) -> Group {
         let GroupSize { cores, capacity } = size;
         let mut g = Group { index, cpus: cpus.len() as u64, cores, capacity, ..Group::default() };
         let mut taken = 0;
@@ -370,7 +419,14 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             g.idle_cpus += u64::from(nr == 0);
             g.overloaded |= nr > 1;
         };
-        let (batches, rest) = cpus.as_chunks::<SCAN_BATCH>();
+        let seen: Vec<CpuId>;
+        let looked_at = if pinned.is_empty() {
+            cpus
+        } else {
+            seen = cpus.iter().copied().filter(|c| !pinned.contains(c)).collect();
+            &seen
+        };
+        let (batches, rest) = looked_at.as_chunks::<SCAN_BATCH>();
         for batch in batches {
             p.charge(Work::BalanceQueue, SCAN_BATCH as u64);
             let peeks = p.load_many(batch.map(|c| &self.rq(c).peek));
@@ -492,9 +548,9 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         if llcs == 1 { (node.cpus / 8).max(1) } else { llcs }
     }
 
-    fn find_busiest_queue(&self, p: &P, group: &[CpuId], dst: CpuId, what: Amount) -> Option<CpuId> {
+    fn find_busiest_queue(&self, p: &P, group: &[CpuId], dst: CpuId, what: Amount, pinned: &[CpuId]) -> Option<CpuId> {
         let mut best: Option<(u64, CpuId)> = None;
-        for &c in group.iter().filter(|c| **c != dst) {
+        for &c in group.iter().filter(|c| **c != dst && !pinned.contains(c)) {
             let rq = self.rq(c);
             let nr = u64::from(peek_nr_running(p.load(&rq.peek, Acquire)));
             let word = p.load(&rq.load, Relaxed);

@@ -384,7 +384,7 @@ def _scatter(
         {
             "xaxis": {
                 "title": {"text": axis["key"]},
-                "type": "category" if words else "log" if distribution == "log_uniform" else "linear",
+                "type": "category" if words else "log" if distribution in ("log_uniform", "log_integers") else "linear",
             },
             "yaxis": {"rangemode": "tozero"},
         },

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 LEVELS_MAX = 12
 BINS = 5
+SAMPLES_A_BIN = 3
 
 
 @dataclass(frozen=True)
@@ -38,17 +39,17 @@ def metric_of(table: pl.DataFrame, about: dict[str, Any]) -> dict[str, Any] | No
     return next((m for m in varying if m["better"]), next(iter(varying), None))
 
 
-def levels(values: list[Any]) -> list[str]:
-    """The level of each value: itself, or one of five bins of equal size where a number has many values."""
+def levels(values: list[Any], most: int = LEVELS_MAX, bins: int = BINS) -> list[str]:
+    """The level of each value: itself, or one of some bins of equal size where a number has more values than `most`."""
     distinct = sorted(set(values), key=lambda v: (isinstance(v, str), v))
-    if len(distinct) <= LEVELS_MAX or any(isinstance(v, str) for v in distinct):
+    if len(distinct) <= most or any(isinstance(v, str) for v in distinct):
         return [str(v) for v in values]
     order = sorted(values)
-    edges = [order[len(order) * i // BINS] for i in range(BINS)]
+    edges = [order[len(order) * i // bins] for i in range(bins)]
     tops = [*edges[1:], order[-1]]
     out = []
     for v in values:
-        i = max(i for i in range(BINS) if edges[i] <= v)
+        i = max(i for i in range(bins) if edges[i] <= v)
         out.append(f"{edges[i]:g} to {tops[i]:g}")
     return out
 
@@ -56,31 +57,54 @@ def levels(values: list[Any]) -> list[str]:
 def effects(table: pl.DataFrame, about: dict[str, Any], metric: str) -> list[Effect]:
     """The keys by the share of the variance of a metric that each explains alone, largest first.
 
-    The share is epsilon squared: eta squared less what as many levels of nothing would explain.
+    The share is epsilon squared: eta squared less what as many levels of nothing would explain. A random key has one
+    value a sample, at however many points of the grid that is run: its levels are compared by means of samples, and
+    explain a part of the variance between samples.
     """
     rows = table.filter(table[metric].is_not_null())
     y = rows[metric].to_list()
-    if len(y) < 3:
+    if len(y) < 3 or squares(y) == 0:
         return []
-    mean = statistics.fmean(y)
-    total = sum((v - mean) ** 2 for v in y)
+    drawn = [a["key"] for a in about["axes"] if a["kind"] == "random"]
+    samples, between = rows, 1.0
+    if drawn:
+        import polars as pl
+
+        samples = rows.group_by(drawn, maintain_order=True).agg(pl.col(metric).mean(), pl.len().alias("_runs"))
+        mean = statistics.fmean(y)
+        between = sum(n * (v - mean) ** 2 for v, n in zip(samples[metric], samples["_runs"], strict=True)) / squares(y)
     out = []
     for axis in about["axes"]:
-        named = levels(rows[axis["key"]].to_list())
-        groups: dict[str, list[float]] = {}
-        for level, v in zip(named, y, strict=True):
-            groups.setdefault(level, []).append(v)
-        if len(groups) < 2:
-            continue
-        means = {level: statistics.fmean(of) for level, of in groups.items()}
-        between = sum(len(of) * (means[level] - mean) ** 2 for level, of in groups.items())
-        spare = len(y) - len(groups)
-        share = 0.0
-        if total > 0 and spare > 0:
-            share = max(0.0, 1 - (1 - between / total) * (len(y) - 1) / spare)
-        low, high = min(means, key=lambda k: means[k]), max(means, key=lambda k: means[k])
-        out.append(Effect(axis["key"], share, (low, means[low]), (high, means[high])))
+        key = axis["key"]
+        if key in drawn:
+            few = max(2, min(BINS, len(samples) // SAMPLES_A_BIN))
+            effect = effect_of(key, levels(samples[key].to_list(), few, few), samples[metric].to_list(), between)
+        else:
+            effect = effect_of(key, levels(rows[key].to_list()), y, 1.0)
+        if effect:
+            out.append(effect)
     return sorted(out, key=lambda e: -e.share)
+
+
+def squares(y: list[float]) -> float:
+    """The sum of squared distances from the mean."""
+    mean = statistics.fmean(y)
+    return sum((v - mean) ** 2 for v in y)
+
+
+def effect_of(key: str, named: list[str], y: list[float], of: float) -> Effect | None:
+    """What a key with these levels explains of the variance of `y`, which is a share `of` all; none with one level."""
+    groups: dict[str, list[float]] = {}
+    for level, v in zip(named, y, strict=True):
+        groups.setdefault(level, []).append(v)
+    if len(groups) < 2:
+        return None
+    means = {level: statistics.fmean(v) for level, v in groups.items()}
+    total, spare = squares(y), len(y) - len(groups)
+    within = sum(squares(v) for v in groups.values())
+    share = max(0.0, 1 - within / total * (len(y) - 1) / spare) if total > 0 and spare > 0 else 0.0
+    low, high = min(means, key=lambda k: means[k]), max(means, key=lambda k: means[k])
+    return Effect(key, share * of, (low, means[low]), (high, means[high]))
 
 
 def extremes(table: pl.DataFrame, about: dict[str, Any], metric: str) -> list[tuple[dict[str, Any], float, int]]:

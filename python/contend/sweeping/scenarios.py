@@ -191,7 +191,10 @@ class Tasks:
                 try:
                     self.resolve({**rest, axis.key: value})
                 except ScenarioInvalid as e:
-                    raise ScenarioInvalid(f"{self.spec.where(axis.key)}: no value is possible: {e}") from e
+                    kind = (axis.distribution or ("",))[0]
+                    fits = kind.replace("uniform", "integers") if "a whole number" in str(e) else kind
+                    advice = f"; {fits} draws such, not {kind}" if fits != kind else ""
+                    raise ScenarioInvalid(f"{self.spec.where(axis.key)}: no value is possible: {e}{advice}") from e
         if isinstance(self.spec.scenario, str) and not Path(self.spec.scenario).is_dir():
             # The file's own message names the line.
             needed = {k: v for k, v in next(iter(points(self.spec))).items() if k in ("machine", "policy")}

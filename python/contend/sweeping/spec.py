@@ -43,7 +43,7 @@ NOTHING, NO_AXIS, NO_KEYS, TWICE, TABLE, BOTH = PLAIN = (
     "a key of [grid] and of [random]",
 )
 """What is found, in words; other text is quoted."""
-DISTRIBUTIONS = ("uniform", "log_uniform", "integers", "choice")
+DISTRIBUTIONS = ("uniform", "log_uniform", "integers", "log_integers", "choice")
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,7 @@ class Axis:
             "uniform": lambda: _rounded(stream.uniform(*of)),
             "log_uniform": lambda: _rounded(math.exp(stream.uniform(math.log(of[0]), math.log(of[1])))),
             "integers": lambda: stream.randint(*of),
+            "log_integers": lambda: round(math.exp(stream.uniform(math.log(of[0]), math.log(of[1])))),
             "choice": lambda: stream.choice(of),
         }
         return [draws[kind]() for _ in range(samples)]
@@ -258,8 +259,8 @@ class _Reader:
 
     def drawn(self, key: str, value: Any) -> Axis:
         right = (
-            "a distribution: { uniform = [1.0, 2.0] }, { log_uniform = [1, 1000] }, { integers = [1, 9] } or "
-            "{ choice = [...] }"
+            "a distribution: { uniform = [1.0, 2.0] }, { log_uniform = [1, 1000] }, { integers = [1, 9] }, "
+            "{ log_integers = [1, 1000] } or { choice = [...] }"
         )
         if not isinstance(value, dict) or len(value) != 1:
             raise self.wrong(key, value, right)
@@ -268,10 +269,11 @@ class _Reader:
             raise self.wrong(key, value, right)
         if kind == "choice":
             return Axis(key, distribution=(kind, self.levels(key, of)))
-        number = (int,) if kind == "integers" else (int, float)
+        number = (int,) if kind.endswith("integers") else (int, float)
+        logarithmic = kind.startswith("log_")
         good = len(of) == 2 and all(isinstance(v, number) and not isinstance(v, bool) for v in of) and of[0] <= of[1]
-        if not good or not all(math.isfinite(v) for v in of) or (kind == "log_uniform" and of[0] <= 0):
-            raise self.wrong(key, value, f"{{ {kind} = [LOW, HIGH] }}{' above 0' if kind == 'log_uniform' else ''}")
+        if not good or not all(math.isfinite(v) for v in of) or (logarithmic and of[0] <= 0):
+            raise self.wrong(key, value, f"{{ {kind} = [LOW, HIGH] }}{' above 0' if logarithmic else ''}")
         return Axis(key, distribution=(kind, tuple(of)))
 
 

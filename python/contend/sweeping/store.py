@@ -62,6 +62,9 @@ class Store:
         self._rows: list[Row] = []
         self._flushed = time.monotonic()
         self._lock: IO[str] | None = None
+        if os.fsencode(directory).decode(errors="ignore") != str(directory):
+            # What stores its tables takes no other name.
+            raise ContendError(f"{directory!s}: the name is not UTF-8; name another with --out")
         if directory.exists() and not directory.is_dir():
             raise ContendError(f"{directory}: found a file; should be a directory for the sweep's data set")
         if directory.is_dir() and any(directory.iterdir()) and not (directory / "results").is_dir():

@@ -162,13 +162,13 @@ def sentences(said: dict[str, Any]) -> list[str]:
         lines.append(f"Of the time that they ran, {percent(out['share'])} was outside their soft affinity: {by}.")
     if t["idle"] or t["busy"] or t["nobody"]:
         lines.append(
-            f"For {si(t['idle'])} wake-ups an idle pCPU was tickled, for {si(t['busy'])} a busy one, for "
-            f"{si(t['nobody'])} none."
+            "For vCPUs that woke, or lost their pCPU while runnable (Credit2 looks again for these), an idle pCPU was "
+            f"tickled {si(t['idle'])} times, a busy one {si(t['busy'])} times, none {si(t['nobody'])} times."
         )
     if p["runs"]:
         lines.append(
-            f"{si(p['runs'])} passes of the scheduler left what ran in {percent(p['in_vain_share'])}: tickles in "
-            "vain, slices that ended with nobody waiting, rate limits."
+            f"{si(p['runs'])} passes of the scheduler left what ran in {percent(p['in_vain_share'])}: yields "
+            "to nobody, tickles in vain, slices that ended with nobody waiting, rate limits."
         )
     contended = sorted((k for k in said["locks"] if k["wait_s"]), key=lambda k: -k["wait_s"])
     if contended:

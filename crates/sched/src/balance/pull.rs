@@ -1,6 +1,6 @@
 //! Moving tasks: those that wait (pull), and the one that runs (active balance).
 
-use super::{Amount, Pull, When};
+use super::{Amount, Pull, Pulled, When};
 use crate::features::Balance;
 use crate::kernel::{Held, Kernel, must_be_runnable};
 use crate::policy::{Enqueue, Policy};
@@ -8,16 +8,16 @@ use contend_platform::Ordering::Acquire;
 use contend_platform::{CpuId, Ipi, SchedEvent, SchedPlatform, TaskId, Work};
 
 impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
-    /// Move tasks from `src` to `dst`; returns how many, and how many of them were cache hot.
-    pub(super) fn pull(&self, p: &P, src: CpuId, dst: CpuId, pull: Pull) -> (u64, u64) {
+    /// Move tasks from `src` to `dst`.
+    pub(super) fn pull(&self, p: &P, src: CpuId, dst: CpuId, pull: Pull) -> Pulled {
         if src == dst {
-            return (0, 0);
+            return Pulled::default();
         }
         if self.features.balance == Balance::V3_6 {
             // Both locks for the whole pull.
             let (a, b) = self.double_lock(p, src, dst);
             let (from, to) = if a.0 == src { (&a, &b) } else { (&b, &a) };
-            let (moved, hot) = self.detach_tasks(p, from, dst, pull);
+            let (moved, pulled) = self.detach_tasks(p, from, dst, pull);
             for &task in &moved {
                 self.attach_one(p, to, task);
             }
@@ -25,23 +25,22 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
                 self.publish(p, from);
                 self.publish(p, to);
             }
-            let n = moved.len() as u64;
             self.unlock(p, b);
             self.unlock(p, a);
-            return (n, hot);
+            return pulled;
         }
         let held = self.lock(p, src);
-        let (moved, hot) = self.detach_tasks(p, &held, dst, pull);
+        let (moved, pulled) = self.detach_tasks(p, &held, dst, pull);
         if !moved.is_empty() {
             self.publish(p, &held);
         }
         self.unlock(p, held);
         self.attach(p, dst, &moved);
-        (moved.len() as u64, hot)
+        pulled
     }
 
-    /// Take tasks off a locked queue; with the number of those that were cache hot.
-    fn detach_tasks(&self, p: &P, from: &Held, dst: CpuId, pull: Pull) -> (Vec<TaskId>, u64) {
+    /// Take tasks off a locked queue.
+    fn detach_tasks(&self, p: &P, from: &Held, dst: CpuId, pull: Pull) -> (Vec<TaskId>, Pulled) {
         let Pull { what, keep_hot, failed, idle } = pull;
         // A task of more than twice what is to be moved stays; since 5.11 one counts for half as much with each failure.
         let relaxed = |load: u64| match self.features.balance {
@@ -51,14 +50,15 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         let max = self.features.nr_migrate as usize;
         let mut candidates = Vec::new();
         let now = p.now();
-        let (nr_running, curr) = self.with_rq(p, from, |rd| {
+        let (nr_running, curr, fair) = self.with_rq(p, from, |rd| {
             self.policy.candidates(&rd.pol, max, &mut candidates);
-            (rd.nr_running, rd.curr)
+            (rd.nr_running, rd.curr, rd.curr.filter(|_| !rd.rt.runs()))
         });
         // A task woken while its CPU, looking for work, has not yet switched away from it is queued and still runs there.
         candidates.retain(|t| Some(*t) != curr);
         let mut moved = Vec::new();
         let mut hot_moved = 0;
+        let mut all_pinned = nr_running > 1;
         let mut left = match what {
             Amount::Load(l) => l,
             Amount::Tasks(n) => n,
@@ -73,6 +73,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             if !self.affinity(p, task).allows(dst) || !self.bandwidth_lets_move(p, from, task, dst) {
                 continue;
             }
+            all_pinned = false;
             let pelt = self.pelt;
             let (hot, load, place) = self.with_task(p, from, task, |rd, e| {
                 let hot = self.policy.is_buddy(&rd.pol, task)
@@ -99,7 +100,10 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
                 break;
             }
         }
-        (moved, hot_moved)
+        // Who runs does not move, but shows that not all are pinned.
+        all_pinned = all_pinned && !fair.is_some_and(|task| self.affinity(p, task).allows(dst));
+        let pulled = Pulled { moved: moved.len() as u64, hot: hot_moved, all_pinned };
+        (moved, pulled)
     }
 
     fn attach_one(&self, p: &P, to: &Held, task: TaskId) {

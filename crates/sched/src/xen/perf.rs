@@ -45,11 +45,11 @@ perf! {
     VcpuYield = "vcpu_yield",
     /// Checks of the policy's books by the accounting.
     VcpuCheck = "vcpu_check",
-    /// Wake-ups after which nobody was tickled.
+    /// Times that nobody was tickled for a vCPU that woke, or in Credit2 lost its pCPU while runnable.
     TickledNo = "tickled_no_cpu",
-    /// Wake-ups for which an idle pCPU was tickled.
+    /// Times that an idle pCPU was, for such a one.
     TickledIdle = "tickled_idle_cpu",
-    /// Wake-ups for which a busy pCPU was tickled.
+    /// Times that a busy pCPU was, for such a one.
     TickledBusy = "tickled_busy_cpu",
     /// Those that left a queued vCPU to the pCPU that was tickled for it.
     DeferredToTickled = "deferred_to_tickled_cpu",

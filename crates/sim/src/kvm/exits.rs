@@ -10,6 +10,7 @@ use contend_platform::Ordering::Acquire;
 use contend_platform::{Account, CpuId, Ipi, NEVER, Platform, SchedPlatform, TaskId, Work};
 use contend_sched::kernel::{Kernel, SyscallEnd};
 use contend_sched::policy::Policy;
+use contend_sched::rq::{NEED_RESCHED, peek_nr_running};
 use contend_sched::task::state;
 
 /// What a vCPU has left guest mode for.
@@ -180,7 +181,7 @@ impl<L: Policy> Exiting<'_, L> {
         self.poll(interrupts)
     }
 
-    /// Halt polling, until something wakes the vCPU, its window is over, or its CPU is wanted for something else.
+    /// Halt polling, until something wakes the vCPU, its window is over, or another task is runnable on its CPU, too.
     fn poll(&self, interrupts: bool) -> SyscallEnd {
         let &Self { kernel, p, kvm, vcpu, .. } = self;
         let before = p.enter(Account::HaltPoll);
@@ -191,13 +192,14 @@ impl<L: Policy> Exiting<'_, L> {
             vcpu.polled.set(vcpu.polled.get() + p.now() - since);
         };
         let ends = vcpu.halted_since.get() + vcpu.poll_ns.get();
-        let resched = &kernel.rq(p.cpu()).resched;
+        let rq = kernel.rq(p.cpu());
+        let wanted = || rq.resched.observe() & NEED_RESCHED != 0 || peek_nr_running(rq.peek.observe()) > 1;
         let woken = loop {
             let now = p.now();
             if wakes(vcpu, p.load(&vcpu.pending, Acquire), interrupts, now) {
                 break true;
             }
-            if now >= ends || resched.observe() & 1 != 0 {
+            if now >= ends || wanted() {
                 break false;
             }
             if p.interrupt_pending() {

@@ -128,6 +128,27 @@ fn hogs_beyond_the_cpus_take_turns() {
     }
 }
 
+/// A queue of tasks that may not move is left out, and the next busiest is balanced: free tasks find the idle CPUs.
+#[test]
+fn pinned_tasks_do_not_stop_balancing() {
+    for name in ["linux-2.6.37", "linux-3.6", "linux-5.2", "linux-6.0", "linux-6.18"] {
+        for (on, nr_cpus) in [("4c", 4), ("3c", 3)] {
+            let mut w = Workload::default();
+            for _ in 0..4 {
+                w.task(TaskSpec { affinity: Some(cpus(&[0])), ..hog("pinned", 100_000 * MS) });
+            }
+            for _ in 0..nr_cpus - 1 {
+                let ops = vec![Op::Run(15 * MS), Op::SetAffinity(None), Op::Run(100_000 * MS)];
+                w.task(TaskSpec { affinity: Some(cpus(&[1])), ..script("free", ops) });
+            }
+            let r = run_on(machine(on), &preset(name), w, 3000 * MS);
+            for t in &r.tasks[4..] {
+                assert!(t.run.sum_exec > 2700 * MS, "{name} on {on}: task {} had {} ms", t.id, t.run.sum_exec / MS);
+            }
+        }
+    }
+}
+
 /// Nodes share evenly: where more than a pair of tasks runs, no difference is left alone.
 #[test]
 fn nodes_even_out() {

@@ -20,8 +20,8 @@ pub struct RtApp {
 pub struct Global {
     /// End of the run in seconds (`None`: `-1`, when all tasks have ended).
     pub duration_s: Option<u32>,
-    /// Policy of tasks that name none.
-    pub default_policy: Policy,
+    /// Policy of tasks that name none (`None`: not said, which is `SCHED_OTHER`).
+    pub default_policy: Option<Policy>,
     /// Where `default_policy` stands.
     pub default_policy_pos: Pos,
     /// Buffer that `mem` writes to and `iorun` writes from, in bytes.
@@ -36,7 +36,7 @@ impl Default for Global {
     fn default() -> Self {
         Global {
             duration_s: None,
-            default_policy: Policy::Other,
+            default_policy: None,
             default_policy_pos: Pos::default(),
             mem_buffer_bytes: 4 << 20,
             io_device: "/dev/null".into(),
@@ -46,9 +46,10 @@ impl Default for Global {
 }
 
 /// A scheduling policy.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Policy {
     /// `SCHED_OTHER`.
+    #[default]
     Other,
     /// `SCHED_BATCH`.
     Batch,

@@ -100,7 +100,7 @@ fn barriers(app: &mut RtApp) -> Result<(), RtAppError> {
 }
 
 fn priorities(app: &RtApp, task: &Task) -> Result<(), RtAppError> {
-    let mut policy = task.settings.policy.map_or(app.global.default_policy, |p| p.0);
+    let mut policy = task.settings.policy.map_or(app.global.default_policy.unwrap_or_default(), |p| p.0);
     let all = std::iter::once((format!("tasks.{}", task.name), &task.settings))
         .chain(task.phases.iter().enumerate().map(|(i, p)| (path(task, i), &p.settings)));
     for (path, settings) in all {

@@ -183,13 +183,13 @@ impl<'a> Compiler<'a> {
         let rt = self.rt;
         let task = &rt.tasks[number];
         let path = format!("tasks.{}", task.name);
-        let mut policy = rt.global.default_policy;
+        let mut policy = rt.global.default_policy.unwrap_or_default();
         if task.settings.policy.is_none() {
             // The global key is what must change.
             self.modelled(policy, rt.global.default_policy_pos, "global.default_policy")?;
         }
         let own = self.sched(&path, &task.settings, &mut policy)?;
-        let own = own.unwrap_or_else(|| sched(policy, None));
+        let own = own.or_else(|| rt.global.default_policy.map(|policy| sched(policy, None)));
         let cpus = self.cpus(&path, &task.settings)?.unwrap_or(0);
         let group = self.group(&path, &task.settings)?.unwrap_or_default();
         let entry = self.app.steps.len() as u32;
@@ -208,7 +208,7 @@ impl<'a> Compiler<'a> {
             let index = self.app.phases.len() as u32;
             let timer = phase.events.iter().any(|e| matches!(e.kind, EventKind::Timer { .. }));
             let phase_group = self.group(&phase_path, &phase.settings)?.unwrap_or(group);
-            first.get_or_insert((set, change.unwrap_or(own), phase_group));
+            first.get_or_insert((set, change.or(own), phase_group));
             let rounds = if phase.events.is_empty() { 1 } else { rounds(phase.loops) };
             self.app.phases.push(PhaseCode { rounds, cpus: set, sched: change, group: phase_group, timer });
             self.app.steps.push(Step::Head(index));

@@ -86,7 +86,7 @@ pub(super) struct TaskCode {
     pub rounds: u32,
     pub own_timers: u32,
     pub cpus: u32,
-    pub sched: Sched,
+    pub sched: Option<Sched>,
     pub group: GroupId,
     pub working_set_kib: u32,
     /// How many have been forked.
@@ -130,7 +130,8 @@ pub(super) struct RtProgram {
     task_round: u32,
     /// CPU set in force.
     cpus: u32,
-    sched: Sched,
+    /// Class in force, as far as the file says.
+    sched: Option<Sched>,
     group: GroupId,
     pending: Pending,
     /// When the task's life began (after its delay).
@@ -229,18 +230,20 @@ impl RtProgram {
     }
 }
 
-/// Another instance of a task that `fork` names, called as rt-app calls it.
-fn forked(app: &Arc<App>, task: u32) -> TaskSpec {
+/// Another instance of a task that `fork` names, called as rt-app calls it. `own`: the file gives its parent a class, which it does not inherit.
+fn forked(app: &Arc<App>, task: u32, own: bool) -> TaskSpec {
     let n = app.tasks[task as usize].forks.fetch_add(1, Ordering::Relaxed);
     let code = &app.tasks[task as usize];
-    spec(app, task, format!("{}-{}-{n}", code.name, code.number))
+    let mut spec = spec(app, task, format!("{}-{}-{n}", code.name, code.number));
+    spec.sched = spec.sched.or(own.then(Sched::default));
+    spec
 }
 
 /// An instance of a task.
 pub(super) fn spec(app: &Arc<App>, task: u32, name: String) -> TaskSpec {
     let program = RtProgram::new(app, task);
     let mut spec = TaskSpec::new(name, program);
-    spec.sched = Some(app.tasks[task as usize].sched);
+    spec.sched = app.tasks[task as usize].sched;
     // A forked thread has its own, as the file says; in the root one that is where the workload is.
     spec.group = Some(app.tasks[task as usize].group).filter(|g| *g != GroupId::ROOT);
     spec.affinity = app.cpus[app.tasks[task as usize].cpus as usize].clone();
@@ -270,8 +273,8 @@ impl Program for RtProgram {
                         self.pc -= 1;
                         return Op::SetGroup(phase.group);
                     }
-                    if let Some(sched) = phase.sched.filter(|s| *s != self.sched) {
-                        self.sched = sched;
+                    if let Some(sched) = phase.sched.filter(|s| Some(*s) != self.sched) {
+                        self.sched = Some(sched);
                         return Op::SetScheduler(sched);
                     }
                 }
@@ -333,7 +336,7 @@ impl Program for RtProgram {
                 Step::Suspend(f) => return Op::FutexWait(f),
                 Step::Resume(f) => return Op::FutexWake(f, u32::MAX),
                 Step::Yield => return Op::Yield,
-                Step::Fork(task) => return Op::Spawn(Box::new(forked(&self.app, task))),
+                Step::Fork(task) => return Op::Spawn(Box::new(forked(&self.app, task, self.sched.is_some()))),
             }
         }
     }

@@ -132,6 +132,28 @@ fn wake_ups_between_vcpus_lose_and_invent_no_interrupt() {
     }
 }
 
+/// A halted vCPU polls only while nobody else wants its CPU: beside a hog it computes as if it did not poll.
+#[test]
+fn nobody_polls_beside_a_runnable_task() {
+    let polled = |on: &str, halt_poll_ns| {
+        let ops = (0..2000).flat_map(|_| [Op::Run(50_000), Op::Sleep(100_000)]).collect();
+        let mut w = Workload::default();
+        w.task(script("periodic", ops));
+        let features = KvmFeatures { halt_poll_ns, ..kvm(DirectedYield::V3_6) };
+        let specs = vec![guest("periodic", 1, "ticket", w), guest("hog", 1, "ticket", hogs(1, 300 * MS))];
+        let r = run(on, features, specs, 300 * MS);
+        let ns = |what: Kvm| r.kvm[what as usize];
+        (ns(Kvm::HaltPollSuccessNs) + ns(Kvm::HaltPollFailNs), r.guests[0].vcpus[0].times.stolen)
+    };
+    let (alone, _) = polled("2c", 200_000);
+    assert!(alone > 50 * MS, "{alone}: a CPU of its own");
+    let (crowded, stolen) = polled("1c", 200_000);
+    assert!(crowded < MS, "{crowded}: polled beside the hog");
+    let (none, stolen_without) = polled("1c", 0);
+    assert_eq!(none, 0);
+    assert!(stolen.abs_diff(stolen_without) < 15 * MS, "{stolen}, {stolen_without}");
+}
+
 #[test]
 fn every_lock_works_in_guests_whose_vcpus_lose_their_cpus() {
     let kinds = [

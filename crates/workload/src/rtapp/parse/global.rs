@@ -35,7 +35,7 @@ impl Parser<'_> {
                 g.duration_s = u32::try_from(n).ok();
             }
             "default_policy" => {
-                g.default_policy = self.policy(m)?;
+                g.default_policy = Some(self.policy(m)?);
                 g.default_policy_pos = self.lines.pos(m.at);
             }
             "mem_buffer_size" => g.mem_buffer_bytes = u64::from(self.bytes(m, 1)?),

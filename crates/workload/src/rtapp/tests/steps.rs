@@ -267,6 +267,22 @@ fn classes_follow_the_policy_in_force() {
     assert_eq!(workload(all).tasks[0].sched, Some(Sched::RoundRobin(10)));
 }
 
+/// A file that says nothing of classes leaves them to what the file is a part of; who has a class of its own does not pass it on by `fork`.
+#[test]
+fn classes_that_are_not_said_are_open() {
+    let text = task(r#""loop" : 1, "phases" : { "a" : { "run" : 1 }, "b" : { "policy" : "SCHED_OTHER", "run" : 2 } }"#);
+    assert_eq!(workload(&text).tasks[0].sched, None);
+    assert_eq!(player(&text).play(9), "run 1, sched normal, run 2, exit");
+    for (own, child) in [("", None), (r#""policy" : "SCHED_FIFO","#, Some(Sched::Normal(0)))] {
+        let text = format!(
+            r#"{{ "tasks" : {{ "a" : {{ {own} "loop" : 1, "fork" : "b" }}, "b" : {{ "instance" : 0, "run" : 1 }} }} }}"#
+        );
+        let mut p = player(&text);
+        p.play(9);
+        assert_eq!(p.spawned.remove(0).sched, child);
+    }
+}
+
 #[test]
 fn an_empty_phase_only_changes_settings() {
     let text = task(r#""loop" : 1, "phases" : { "a" : { "run" : 1 }, "b" : { "loop" : 9, "cpus" : [1] } }"#);
