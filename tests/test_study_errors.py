@@ -48,6 +48,11 @@ TOMLS = {
         "[switch.quick]\nsis_cores",
         "study.toml:12: switch.quick.sis_cores: unknown feature; did you mean sis_core?",
     ),
+    "policy-in-a-switch": (
+        "[switch.quick]\nsis_core = false",
+        '[switch.quick]\npolicy = "linux-6.6"',
+        "study.toml:12: switch.quick.policy: a study compares switches of one policy",
+    ),
     "cost-in-a-switch": (
         "[switch.quick]\nsis_core = false",
         "[switch.quick]\nmachine.lines.llc = 40",

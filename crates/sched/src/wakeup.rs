@@ -282,9 +282,15 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
                 }
                 let (woken, sched) = self.with_task(p, held, task, |_, e| (e.pol.clone(), e.sched));
                 let preempt = self.with_task(p, held, curr, |rd, e| {
-                    Self::class_preempts(rd, sched, e.sched).unwrap_or_else(|| {
-                        self.policy.wakeup_preempt(&mut rd.pol, (curr, &mut e.pol), (task, &woken), now)
-                    })
+                    let by_class = Self::class_preempts(rd, sched, e.sched);
+                    let (rq, curr, woken) = (&mut rd.pol, (curr, &mut e.pol), (task, &woken));
+                    match by_class {
+                        None => self.policy.wakeup_preempt(rq, curr, woken, now),
+                        Some(false) if sched.rt().is_none() && e.sched.rt().is_none() => {
+                            self.policy.time_is_up(rq, curr, woken, now)
+                        }
+                        Some(preempts) => preempts,
+                    }
                 });
                 preempt || sched.rt().is_some() && self.equal_makes_room(p, held, task, curr)
             }

@@ -248,6 +248,11 @@ def _features(section: Section | None, policy: str) -> Settings:
         known = [f"kvm.{f['name']}" for f in _listed("kvm")] if of == "kvm" else features
         known = [f"xen.{name}" for name in of_xen] if of == "xen" else known
         known = [f"guest.{f}" for f in known] if of == "guest" else known
+        if key == "policy":
+            raise StudyInvalid(
+                f"{section.at(key)}: a study compares switches of one policy (`contend list features`); other policies stand "
+                "in the variants of [[beyond]]"
+            )
         if key not in known:
             raise StudyInvalid(
                 f"{section.at(key)}: unknown feature; {close(key, known, '`contend list features` lists them')}"

@@ -387,6 +387,16 @@ impl Policy for Eevdf {
             .is_some_and(|best| best.task == task && (!curr_eligible || best.deadline <= curr.deadline))
     }
 
+    fn time_is_up(
+        &self,
+        rq: &mut EevdfRq,
+        (_, curr): (TaskId, &mut EevdfTask),
+        _: (TaskId, &EevdfTask),
+        now: Time,
+    ) -> bool {
+        self.update_curr(rq, curr, now)
+    }
+
     fn revive(&self, rq: &mut EevdfRq, task: TaskId, t: &mut EevdfTask, now: Time) {
         rq.advance(now);
         rq.remove(task, t);

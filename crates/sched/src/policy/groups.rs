@@ -402,6 +402,27 @@ impl<L: Fair> Policy for Grouped<L> {
         preempts
     }
 
+    fn time_is_up(
+        &self,
+        rq: &mut GroupedRq<L>,
+        (running, curr): (TaskId, &mut GroupedTask<L>),
+        (task, woken): (TaskId, &GroupedTask<L>),
+        now: Time,
+    ) -> bool {
+        let woken_as = (task, &woken.own);
+        if curr.group == woken.group {
+            return self.inner.time_is_up(rq.queue(curr.group), (running, &mut curr.own), woken_as, now);
+        }
+        let (level, by_running, _) = rq.meeting(curr.group, woken.group);
+        match by_running {
+            None => self.inner.time_is_up(rq.queue(level), (running, &mut curr.own), woken_as, now),
+            Some(g) => {
+                let (queue, running) = rq.entity(g);
+                self.inner.time_is_up(queue, (entity_id(g), running), woken_as, now)
+            }
+        }
+    }
+
     fn yield_to(&self, rq: &mut GroupedRq<L>, task: TaskId, t: &GroupedTask<L>) -> bool {
         self.hint(rq, t.group, GroupId::ROOT, (task, &t.own))
     }

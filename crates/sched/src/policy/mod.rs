@@ -115,6 +115,18 @@ pub trait Policy: 'static {
         woken: (TaskId, &Self::Task),
         now: Time,
     ) -> bool;
+    /// `woken` was just enqueued and may not preempt `curr`, by its class (`SCHED_BATCH`, `SCHED_IDLE`). Is `curr` to be rescheduled even so,
+    /// since its time is up?
+    fn time_is_up(
+        &self,
+        rq: &mut Self::Rq,
+        curr: (TaskId, &mut Self::Task),
+        woken: (TaskId, &Self::Task),
+        now: Time,
+    ) -> bool {
+        let _ = (rq, curr, woken, now);
+        false
+    }
 
     /// Another task, here or elsewhere, yields its CPU to `task`, which is runnable here (queued, or running: nobody looked):
     /// let it be next, as far as that is fair. False: this policy has no directed yield, and the other one goes on.
