@@ -45,7 +45,7 @@ def text(name: str, value: object, right: str) -> str | None:
 
 def whole(name: str, value: object, right: str = "a whole number") -> int | None:
     """A whole number, or None."""
-    if value is not None and not isinstance(value, SupportsIndex):
+    if value is not None and (isinstance(value, bool) or not isinstance(value, SupportsIndex)):
         refuse(name, value, right)
     return value if value is None else int(value)
 
@@ -61,7 +61,7 @@ def seed(value: object) -> int | None:
 
 def number(name: str, value: object) -> float | None:
     """A number of seconds, or None."""
-    if value is not None and (isinstance(value, str) or not isinstance(value, SupportsFloat)):
+    if value is not None and (isinstance(value, (str, bool)) or not isinstance(value, SupportsFloat)):
         refuse(name, value, "a number of seconds")
     return value if value is None else float(value)
 

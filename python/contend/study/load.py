@@ -250,8 +250,8 @@ def _features(section: Section | None, policy: str) -> Settings:
         known = [f"guest.{f}" for f in known] if of == "guest" else known
         if key == "policy":
             raise StudyInvalid(
-                f"{section.at(key)}: a study compares switches of one policy (`contend list features`); other policies stand "
-                "in the variants of [[beyond]]"
+                f"{section.at(key)}: a study compares switches of one policy (`contend list features`); other policies "
+                "stand in the variants of [[beyond]]"
             )
         if key not in known:
             raise StudyInvalid(
