@@ -319,6 +319,7 @@ SMALL_RUN = {"machine": "2c", "workload": {"kind": "hackbench", "groups": 1, "lo
          "or a list of numbers"),
         (SMALL_RUN, {"seed": "a"}, "seed: found 'a'; should be a whole number from 0 to 9223372036854775807"),
         (SMALL_RUN, {"seed": 1.0}, "seed: found 1.0; should be a whole number from 0 to 9223372036854775807"),
+        (SMALL_RUN, {"seed": True}, "seed: found True; should be a whole number from 0 to 9223372036854775807"),
         (SMALL_RUN, {"seed": -1}, "--seed: found -1; should be a whole number from 0 to 9223372036854775807"),
         (SMALL_RUN, {"policy": 5}, "policy: found 5; should be text: a preset, such as linux-6.18"),
         (SMALL_RUN, {"horizon_s": "1"}, "horizon_s: found '1'; should be a number of seconds"),
