@@ -109,6 +109,17 @@ def _seconds(_ctx: click.Context, _param: click.Parameter, text: str | None) -> 
     return at
 
 
+def _time_of(scenario: str, at_s: float | None) -> float:
+    """The virtual time of a listing, in seconds: as asked, or of a result its end, of a scenario its beginning."""
+    if at_s is not None:
+        return at_s
+    if not Path(scenario).is_dir():
+        return 0.0
+    from contend.result import load
+
+    return float(load(scenario).summary["virtual_ns"]) / 1e9
+
+
 def _pool_line(pool: dict[str, Any], scheduler: str) -> str:
     if scheduler == "credit":
         times = f"ratelimit={pool['ratelimit_us']}us migration-delay={pool['migration_delay_us']}us"
@@ -161,7 +172,7 @@ def _sched(scheduler: str) -> click.Command:
         letters = {"domain": "-d", "weight": "-w", "cap": "-c", "schedparam": "-s", "tslice": "-t", "ratelimit": "-r",
                    "pool": "-p"}  # fmt: skip
         asked = [key for key in ("weight", "cap", "tslice", "ratelimit") if given.get(key) is not None]
-        host = listing(scenario, 0.0 if asked or at_s is None else at_s)
+        host = listing(scenario, 0.0 if asked else _time_of(scenario, at_s))
         if host["scheduler"] != scheduler:
             right = COMMANDS.get(host["scheduler"])
             right = f"`contend xen {right}`" if right else "it has no parameters"
@@ -185,8 +196,9 @@ def _sched(scheduler: str) -> click.Command:
 
     command = click.command(name, help=f"""List or change parameters as `xl {name}` does, for the host of SCENARIO.
 
-Without -w, -c{", -t" if scheduler == "credit" else ""} and -r it lists; with one of them the change is appended to the
-scenario's file as a table [[at]] that makes it at a virtual time, --at.""")  # fmt: skip
+Without -w, -c{", -t" if scheduler == "credit" else ""} and -r it lists, of a result's directory
+as at its end; with one of them the change is appended to the scenario's file as a table [[at]]
+that makes it at a virtual time, --at.""")  # fmt: skip
     options = [
         click.argument("scenario", type=click.Path()),
         click.option("-d", "--domain", metavar="DOM", help="The domain, by name or number."),
@@ -226,9 +238,7 @@ def vcpu_list(*, scenario: str, domains: tuple[str, ...], at_s: float | None) ->
         columns = ("domain", "vcpu", "run_ns")
         if report.is_xen(result.summary):
             ran = {(d, v): ns for d, v, ns in result["xen_vcpus"].select(columns).iter_rows()}
-        # Times are those of the end, and so is the rest.
-        at_s = result.summary["virtual_ns"] / 1e9 if at_s is None else at_s
-    host = listing(scenario, at_s or 0.0)
+    host = listing(scenario, _time_of(scenario, at_s))
     chosen = [_domain(host, d) for d in domains] or host["domains"]
     click.echo(f"{'Name':<32} {'ID':>5} {'VCPU':>5} {'CPU':>5} State   Time(s) Affinity (Hard / Soft)")
     for d in chosen:
