@@ -223,6 +223,25 @@ def test_completion_knows_names(contend: Contend) -> None:
     assert contend(env=words).stdout.split() == ["plain,linux-5.2", "plain,linux-5.8"]
 
 
+def test_completion_knows_keys(contend: Contend) -> None:
+    def completed(begun: str) -> list[str]:
+        words = {"COMP_WORDS": f"contend run s.toml --set {begun}", "COMP_CWORD": "4"}
+        return contend(env={**words, "_CONTEND_COMPLETE": "bash_complete"}).stdout.split()
+
+    assert completed("wake_p") == ["plain,wake_path="]
+    assert completed("kvm.ple_window_g") == ["plain,kvm.ple_window_grow="]
+    assert "plain,machine.lines.core=" in completed("machine.lines")
+    assert "plain,workload.groups=" in completed("w")
+
+
+@pytest.mark.parametrize("words", [[], ["xen"], ["bench"]])
+def test_a_command_alone_shows_what_there_is(contend: Contend, words: list[str]) -> None:
+    done = contend(*words)
+    assert done.returncode == 2
+    assert done.stderr.startswith("Usage: contend ")
+    assert done.stderr.rstrip().splitlines()[-1].startswith("  ")
+
+
 def test_start_is_quick(contend: Contend) -> None:
     began = time.monotonic()
     contend("--version")

@@ -37,7 +37,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         {
             "scenario": {"machine": "4c", "workload": {"kind": "ping-pong", "round_trips": 200}},
             "metrics": ["virtual_s", "tasks.switches"],
-            "grid": {"policy": ["linux-5.2", "linux-6.18"], "workload.pairs": [1, 2, 4]},
+            "grid": {"policy": ["linux-5.2", "linux-6.18"], "workload.pairs": pl.Series([1, 2, 4])},
             "random": {"samples": 2, "machine.cpu.context_switch": {"integers": [400, 1500]}},
         },
         out=root / "sweep",
@@ -124,6 +124,7 @@ def test_a_study_has_its_scatter_with_the_identity_line(results: dict[str, Path]
     line = values["layout"]["shapes"][0]
     assert (line["x0"], line["x1"]) == (line["y0"], line["y1"])
     assert [t["name"] for t in values["data"]] == ["fitted", "predicted"]
+    assert report(results["study"].parent / "study") == html, "its folder is simulated first"
 
 
 def test_a_sweep_has_maps_lines_and_samples(results: dict[str, Path]) -> None:

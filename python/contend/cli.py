@@ -14,7 +14,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -33,6 +33,9 @@ from contend.sweeping import command as sweep_command
 from contend.units import plain
 from contend.working import EXIT_OK, Interrupted, working
 from contend.xen import command as xen_command
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 EXIT_INPUT = 2
 EXIT_BY_OUTCOME = {
@@ -121,6 +124,23 @@ def completing(what: str) -> Callable[[click.Context, click.Parameter, str], lis
     return names
 
 
+SETTABLE = [("features", ""), ("costs", "machine."), ("kvm", "kvm."), ("xen", "xen."), ("workloads", "workload.")]
+
+
+def _keys(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[CompletionItem]:
+    """Keys to complete `--set KEY=VALUE` with."""
+    from click.shell_completion import CompletionItem
+
+    found: dict[str, str] = {}
+    for what, prefix in SETTABLE:
+        if not (begun.startswith(prefix) or prefix.startswith(begun)):
+            continue
+        for item in json.loads(describe(what)):
+            for key in item.get("keys", [item]):
+                found.setdefault(prefix + key["name"], key["doc"])
+    return [CompletionItem(f"{key}=", help=doc) for key, doc in found.items() if key.startswith(begun)]
+
+
 def replay_command(
     scenario: str,
     *,
@@ -179,6 +199,7 @@ def _named(options: dict[str, str]) -> Iterator[None]:
     metavar="KEY=VALUE",
     multiple=True,
     callback=lambda _ctx, _param, given: tuple(key_value(g) for g in given),
+    shell_complete=_keys,
     help="A feature, machine.COST, or {workload,kvm,xen,guest}.KEY. May be repeated; `contend list features`.",
 )
 @click.option(
@@ -522,6 +543,9 @@ def main(args: list[str] | None = None) -> NoReturn:
         sys.stdout.flush()
     except ContendError as e:
         click.echo(plain(f"error: {e}"), err=True)
+        code = EXIT_INPUT
+    except click.exceptions.NoArgsIsHelpError as e:
+        click.echo(e.format_message(), err=True)
         code = EXIT_INPUT
     except click.UsageError as e:
         click.echo(f"error: {_usage(e)}", err=True)

@@ -29,7 +29,7 @@ def report(*, results: tuple[str, ...], out: str, show: bool, as_json: bool, pro
     """Write one HTML file about RESULT, which needs no network.
 
     RESULT is a result's directory (several: side by side, the first is the baseline), a sweep's directory, a file of
-    `contend reproduce --json`, or a study's name, which is simulated quickly first.
+    `contend reproduce --json`, or a study (its name or folder), which is simulated quickly first.
     """
     from contend.report import page
     from contend.report.kinds import page_of

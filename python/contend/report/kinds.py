@@ -16,14 +16,14 @@ from contend.result import Result
 if TYPE_CHECKING:
     from contend.study.simulate import Progress
 
-SHOULD = "a result's directory, a sweep's directory, a file of `contend reproduce --json`, or a study's name"
+SHOULD = "a result's directory, a sweep's directory, a file of `contend reproduce --json`, or a study (name or folder)"
 
 
 def report(*of: Result | str | os.PathLike[str], progress: Progress | None = None) -> str:
     """The HTML of a report: of one result, of several side by side (the first is the baseline), of a study or a sweep.
 
     Args:
-        *of: Results, or paths; a shipped study's name is simulated first, quickly.
+        *of: Results, or paths; a study (a shipped one's name, or a folder) is simulated first, quickly.
         progress: Of a study's runs.
 
     Raises:
@@ -80,11 +80,9 @@ def _study(given: str | os.PathLike[str], progress: Progress | None) -> Page | N
     path = Path(given)
     if path.is_file() and path.name != "summary.json":
         return study_page(_reproduction(path))
-    if path.exists():
-        return None
     from contend.study.load import names
 
-    if os.fspath(given) not in names():
+    if not (path / "study.toml").is_file() and (path.exists() or os.fspath(given) not in names()):
         return None
     from contend.study.reproduction import reproduce
 

@@ -253,6 +253,7 @@ class _Reader:
             if (last - first) // step >= POINTS_MAX:
                 raise self.wrong(key, value, f"at most {POINTS_MAX:,} values")
             return Axis(key, tuple(range(first, last + 1, step)))
+        value = _listed(value)
         if not isinstance(value, list) or not value:
             raise self.wrong(key, value, right)
         return Axis(key, self.levels(key, value))
@@ -265,6 +266,7 @@ class _Reader:
         if not isinstance(value, dict) or len(value) != 1:
             raise self.wrong(key, value, right)
         kind, of = next(iter(value.items()))
+        of = _listed(of)
         if kind not in DISTRIBUTIONS or not isinstance(of, list) or not of:
             raise self.wrong(key, value, right)
         if kind == "choice":
@@ -275,6 +277,14 @@ class _Reader:
         if not good or not all(math.isfinite(v) for v in of) or (logarithmic and of[0] <= 0):
             raise self.wrong(key, value, f"{{ {kind} = [LOW, HIGH] }}{' above 0' if logarithmic else ''}")
         return Axis(key, distribution=(kind, tuple(of)))
+
+
+def _listed(value: Any) -> Any:
+    """What Python code may give for a list: a tuple, a range, an array of numpy or a column of polars."""
+    if isinstance(value, (tuple, range)):
+        return list(value)
+    to_list = getattr(value, "tolist", None) or getattr(value, "to_list", None)
+    return to_list() if to_list else value
 
 
 def _whole(value: Any, least: int | None) -> bool:
