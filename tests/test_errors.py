@@ -103,7 +103,7 @@ SCENARIOS = [
     (
         "group-of-fifo",
         f'machine = "4c"\npolicy = "fifo"\n[groups]\n"/a" = 1\n{WORKLOAD}',
-        "x.toml:4: groups./a: found groups under a FIFO policy; should be left out, or a fair policy such as "
+        "x.toml:4: groups./a: found groups under the policy fifo; should be left out, or a fair policy such as "
         "linux-6.18",
     ),
     (

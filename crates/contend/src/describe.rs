@@ -96,10 +96,16 @@ fn policies() -> Value {
         PolicyKind::Cfs => "completely fair scheduler (Linux 2.6.23 to 6.5)",
         PolicyKind::Eevdf => "earliest eligible virtual deadline first (Linux 6.6 to today)",
     };
-    [PolicyKind::Fifo, PolicyKind::Cfs, PolicyKind::Eevdf]
+    let all = Preset::all();
+    let mut kinds: Vec<PolicyKind> = Vec::new();
+    for preset in &all {
+        if !kinds.contains(&preset.policy) {
+            kinds.push(preset.policy);
+        }
+    }
+    kinds
         .into_iter()
         .map(|kind| {
-            let all = Preset::all();
             let presets: Vec<&str> = all.iter().filter(|p| p.policy == kind).map(|p| p.name).collect();
             json!({ "name": kind.name(), "doc": doc(kind), "presets": presets })
         })

@@ -13,7 +13,6 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use contend_platform::Account;
-use contend_sched::features::PolicyKind;
 use contend_sched::policy::groups;
 use contend_sched::switches::Value;
 use contend_sim::host::{LockReport, Outcome, RunResult};
@@ -356,7 +355,7 @@ fn groups(plan: &Plan, r: &RunResult) -> Vec<Group> {
             *sum = (sum.0 + 1, sum.1 + t.run.sum_exec, sum.2 + t.run.wait_sum);
         }
     }
-    let sessions = plan.features.autogroup && plan.preset.policy != PolicyKind::Fifo;
+    let sessions = plan.features.autogroup && plan.preset.policy.has_groups();
     let made = r.groups.iter().filter(|(_, g)| sessions || !g.session);
     let row = |(id, g): (GroupId, &groups::Group)| {
         let (tasks, runtime, delay) = sums[id.0 as usize];

@@ -7,7 +7,6 @@ use std::sync::Once;
 use std::time::Instant;
 
 use contend_machine::{Machine, Unit};
-use contend_sched::features::PolicyKind;
 use contend_sim::guest::Guests;
 use contend_sim::host::{Limits, Outcome, Setup, Status, simulate};
 use contend_sim::program::Workload;
@@ -113,11 +112,14 @@ pub fn run(plan: &Plan, options: RunOptions<'_>) -> Result<Output, RunError> {
         }
     };
     drop(look);
-    let result = match (result, &partial_trace) {
+    let mut result = match (result, &partial_trace) {
         (Ok(result), _) => result,
         (Err(e), Some((.., path))) => return Err(write_error(path, &e)),
         (Err(e), None) => return Err(RunError::Resources(e)),
     };
+    if let (Outcome::Panic(said), Some(at)) = (&mut result.outcome, PANICKED_AT.take()) {
+        *said += &format!(" (at {at})");
+    }
     if let Some((partial, target, path)) = partial_trace
         && result.outcome != Outcome::Interrupted
     {
@@ -176,7 +178,7 @@ fn check_groups(plan: &Plan, workload: &Workload) -> Result<(), ScenarioError> {
         return Err(ScenarioError::Value { at, found, right: format!("at most {}", GROUP_QUEUES_MAX / cpus) });
     }
     let named = workload.groups.iter().find(|(_, g)| !g.session);
-    match named.filter(|_| plan.preset.policy == PolicyKind::Fifo && plan.xen.is_none()) {
+    match named.filter(|_| !plan.preset.policy.has_groups() && plan.xen.is_none()) {
         None => Ok(()),
         Some((_, group)) => {
             let at = At { file: plan.file.clone(), line: 0, key: "policy".into() };
@@ -229,17 +231,22 @@ fn own_name(path: &str) -> String {
 
 thread_local! {
     static SIMULATING: Cell<bool> = const { Cell::new(false) };
+    /// Where a simulation on this thread panicked.
+    static PANICKED_AT: Cell<Option<String>> = const { Cell::new(None) };
 }
 
-/// Panics within a simulation are outcomes: they are reported once, with the replay command, and not by the default
-/// hook in the middle of the output. Panics of other threads are none of ours.
+/// Panics within a simulation are outcomes: they are reported once, with where and the replay command, and not by the default
+/// hook in the middle of the output, unless a backtrace is asked for. Panics of other threads are none of ours.
 fn quietly<R>(f: impl FnOnce() -> R) -> R {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
         let before = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
-            if !SIMULATING.get() {
+            if !SIMULATING.get() || std::env::var_os("RUST_BACKTRACE").is_some_and(|v| v != "0") {
                 before(info);
+            }
+            if SIMULATING.get() {
+                PANICKED_AT.set(info.location().map(ToString::to_string));
             }
         }));
     });
@@ -250,6 +257,7 @@ fn quietly<R>(f: impl FnOnce() -> R) -> R {
         }
     }
     SIMULATING.set(true);
+    PANICKED_AT.set(None);
     let _reset = Reset;
     f()
 }

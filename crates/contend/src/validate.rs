@@ -10,7 +10,7 @@ use contend_sim::host::{EventSink, Outcome, Setup, Status, Who, simulate};
 use contend_sim::program::{Sched, Workload};
 use contend_trace::Format;
 use contend_workload::recording::stats::{Counts, FromIdle, Kept, SchedStats};
-use contend_workload::recording::{RecordingError, RecordingSpec};
+use contend_workload::recording::{RecordedTask, RecordingError, RecordingSpec};
 use contend_workload::{WorkloadError, WorkloadSpec};
 use serde::Serialize;
 
@@ -143,6 +143,11 @@ impl EventSink for Listener {
     }
 }
 
+/// What it is called in its replay.
+fn replayed_name(t: &RecordedTask) -> String {
+    format!("{}-{}", t.name, t.pid)
+}
+
 /// Replay the recording that is `plan`'s workload on its machine, and compare. `progress` as for a run.
 ///
 /// # Errors
@@ -160,7 +165,9 @@ pub fn validate(plan: &Plan, progress: &mut dyn FnMut(Status) -> bool) -> Result
     let bytes = plan.read_input(&spec.file);
     let bytes = bytes.map_err(|source| plan.workload_error(WorkloadError::Read { file: spec.file.clone(), source }))?;
     let mut kept = Kept::default();
-    let recording = spec.read(bytes, &|name| plan.read_input(name), &mut |e| kept.event(e)).map_err(of_workload)?;
+    let recording = spec
+        .read(bytes, &|name| plan.read_input(name), &mut |e, task_of| kept.event(e, task_of))
+        .map_err(of_workload)?;
     // Whom to compare; and everything that ran, since it took CPU time and preempted those.
     let (_, report) = recording.model(&spec.command, spec.all).map_err(of_workload)?;
     if report.read.as_ref().is_some_and(|r| r.format == Format::Xentrace) {
@@ -174,8 +181,8 @@ pub fn validate(plan: &Plan, progress: &mut dyn FnMut(Status) -> bool) -> Result
     let rescaled = recording.rescaled(plan.machine.costs.cpu.speed.value);
     spec.play(everything, &mut workload, rescaled.factor()).map_err(of_workload)?;
 
-    let names: HashMap<u32, &str> = report.per_task.iter().map(|t| (t.pid, t.name.as_str())).collect();
-    let recorded = kept.stats(|pid| names.get(&pid).copied());
+    let compared: HashMap<u32, &RecordedTask> = report.per_task.iter().map(|t| (t.number, t)).collect();
+    let recorded = kept.stats(|number| compared.get(&number).map(|t| t.name.as_str()));
     drop((recording, kept));
 
     let simulated = Rc::new(RefCell::new(SchedStats::default()));
@@ -187,7 +194,7 @@ pub fn validate(plan: &Plan, progress: &mut dyn FnMut(Status) -> bool) -> Result
         limits: limits(plan),
         guests: Guests::default(),
     };
-    let watched = report.per_task.iter().map(|t| (format!("{}-{}", t.name, t.pid), t.pid)).collect();
+    let watched = report.per_task.iter().map(|t| (replayed_name(t), t.number)).collect();
     let from_idle = recorded.from_idle.clone();
     let on_cpu = Rc::<RefCell<OnCpu>>::default();
     let (stats, woken) = (Rc::clone(&simulated), HashMap::new());
@@ -198,7 +205,7 @@ pub fn validate(plan: &Plan, progress: &mut dyn FnMut(Status) -> bool) -> Result
     // It ends in the exit of its last task, before the switch away from it, which a recording has.
     if result.outcome == Outcome::Finished {
         for (&cpu, &(id, number)) in &*on_cpu.borrow() {
-            let name = format!("{}-{number}", names[&number]);
+            let name = replayed_name(compared[&number]);
             let who = Who { id, name: &name, sched: Sched::Normal(0) };
             simulated.borrow_mut().switch(result.virtual_ns, cpu, Some(who), EXITED, None);
         }

@@ -35,7 +35,7 @@ pub fn watched<'a>(
 fn said(run: &str, last: Option<Status>, args: impl Iterator<Item = String>) -> String {
     let (now, dispatches) = last.map_or((0, 0), |s| (s.now, s.dispatches));
     let mut said = format!(
-        "contend: {run}: the simulation has not gone on for {} s: the policy or a program of the workload does not return, after {} s of \
+        "contend: {run}: the simulation has not gone on for {} s: the policy or a program of the workload does not return, after at least {} s of \
          virtual time and {dispatches} dispatches. The same run comes there again: attach a debugger to it to see where. This process ends.",
         PATIENCE.as_secs(),
         now as f64 / 1e9,
@@ -58,7 +58,7 @@ mod tests {
         let args = ["/v/bin/python", "/v/bin/contend", "run", "my file.toml", "--seed", "3"].map(String::from);
         let text = said("x.toml with policy mine and seed 3", Some(last), args.into_iter());
         assert!(text.starts_with("contend: x.toml with policy mine and seed 3: the simulation has not"), "{text}");
-        assert!(text.contains("after 1.5 s of virtual time and 17 dispatches"), "{text}");
+        assert!(text.contains("after at least 1.5 s of virtual time and 17 dispatches"), "{text}");
         assert!(text.ends_with("\nReplay: contend run 'my file.toml' --seed 3"), "{text}");
         assert!(!said("mine", None, ["python".to_string()].into_iter()).contains("Replay"));
     }

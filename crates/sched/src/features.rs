@@ -344,6 +344,14 @@ words! {
 }
 
 impl PolicyKind {
+    /// Are groups with weights and limits scheduled by it? Other policies see the tasks alone.
+    pub fn has_groups(self) -> bool {
+        match self {
+            PolicyKind::Fifo => false,
+            PolicyKind::Cfs | PolicyKind::Eevdf => true,
+        }
+    }
+
     /// The word for it.
     pub fn name(self) -> String {
         crate::switches::Value::show(&self)

@@ -210,6 +210,12 @@ impl<P: Platform, L: Policy> Tasks<P, L> {
         self.chunks.get(task.index() / CHUNK).is_some_and(|c| c.get().is_some())
     }
 
+    /// The slots that were ever made.
+    pub fn ids(&self) -> impl Iterator<Item = TaskId> {
+        let made = self.slots.lock().expect("no panic while held").made;
+        (0..made).map(|id| TaskId(id as u32))
+    }
+
     /// A slot for a new task of this group, in state NEW.
     pub fn create(&self, p: &P, policy: &L, sched: Sched, affinity: Affinity, group: GroupId) -> TaskId {
         let id = {

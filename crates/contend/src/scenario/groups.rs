@@ -208,8 +208,11 @@ pub(super) fn plan(
         if scenario.xen.is_some() {
             return refuse("groups", "left out: the host is Xen; weight says what a domain has");
         }
-        if policy == PolicyKind::Fifo {
-            return refuse("groups under a FIFO policy", "left out, or a fair policy such as linux-6.18");
+        if !policy.has_groups() {
+            return refuse(
+                &format!("groups under the policy {}", policy.name()),
+                "left out, or a fair policy such as linux-6.18",
+            );
         }
     }
     Ok(groups)

@@ -200,10 +200,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
                 Pick::Nothing => {
                     let queued = self.with_rq(p, held, |rd| rd.nr_fair());
                     if queued != 0 {
-                        policy_error(format!(
-                            "pick_next found nothing on {:?} where {queued} tasks are runnable",
-                            held.0
-                        ));
+                        self.nothing_found(p, held, queued);
                     }
                     return None;
                 }
@@ -215,6 +212,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
                     return Some(task);
                 }
                 Pick::Finished(task) => {
+                    self.verify_finished(p, held, task);
                     self.with_task(p, held, task, |rd, e| {
                         self.policy.dequeue(&mut rd.pol, task, &mut e.pol, Dequeue::Sleep, now);
                         e.delayed = false;
@@ -232,6 +230,37 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         self.must_exist(held.0, task, "pick_next");
         let (queued_on, delayed) = self.with_task(p, held, task, |_, e| (e.queued_on, e.delayed));
         must_be_runnable(held.0, task, queued_on, delayed, "pick_next");
+    }
+
+    /// Only a sleeping task that is still queued here is finished with.
+    fn verify_finished(&self, p: &P, held: &Held, task: TaskId) {
+        let named = || format!("pick_next on {:?} named Finished({task:?}), which", held.0);
+        if !self.tasks.exists(task) {
+            policy_error(format!("{} does not exist", named()));
+        }
+        let (queued_on, delayed) = self.with_task(p, held, task, |_, e| (e.queued_on, e.delayed));
+        if queued_on != Some(held.0) || !delayed {
+            policy_error(format!("{} {}", named(), described(queued_on, delayed)));
+        }
+    }
+
+    /// The policy named nobody: say whom it should have.
+    fn nothing_found(&self, p: &P, held: &Held, queued: u32) -> ! {
+        const NAMED_MAX: usize = 8;
+        let here = |task: TaskId| {
+            let t = self.task(task);
+            // Only of a task queued here does the held lock guard the rest.
+            let ours = p.load(&t.cpu, Acquire) == held.0.index() as u64 && p.load(&t.on_rq, Acquire) != 0;
+            ours && self
+                .with_task(p, held, task, |_, e| e.queued_on == Some(held.0) && !e.delayed && e.sched.rt().is_none())
+        };
+        let names: Vec<_> = self.tasks.ids().filter(|t| here(*t)).take(NAMED_MAX).map(|t| format!("{t:?}")).collect();
+        let more = if queued as usize > names.len() { ", ..." } else { "" };
+        policy_error(format!(
+            "pick_next found nothing on {:?} where {queued} tasks are runnable ({}{more})",
+            held.0,
+            names.join(", ")
+        ));
     }
 
     /// The policy's function `by` has named this task on `cpu`.
@@ -316,8 +345,16 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
 /// The same: where the task is queued, and whether it sleeps.
 pub(crate) fn must_be_runnable(cpu: CpuId, task: TaskId, queued_on: Option<CpuId>, delayed: bool, by: &str) {
     if queued_on != Some(cpu) || delayed {
-        policy_error(format!(
-            "{by} on {cpu:?} named {task:?}, which is not runnable there (queued on {queued_on:?}, asleep: {delayed})"
-        ));
+        let is = described(queued_on, delayed);
+        policy_error(format!("{by} on {cpu:?} named {task:?}, which is not runnable there: it {is}"));
+    }
+}
+
+/// Where a task is, in words.
+fn described(queued_on: Option<CpuId>, delayed: bool) -> String {
+    match queued_on {
+        None => "is queued nowhere".into(),
+        Some(cpu) if delayed => format!("is queued on {cpu:?}, asleep"),
+        Some(cpu) => format!("is queued on {cpu:?}, awake"),
     }
 }

@@ -41,6 +41,8 @@ pub trait Hypercalls<P: SchedPlatform, L: XenPolicy> {
 pub trait Observer {
     /// A vCPU goes from one state to another.
     fn runstate(&self, now: Time, cpu: CpuId, unit: UnitId, from: RunState, to: RunState);
+    /// A vCPU wakes up that is assigned to `processor`. Called where the trace is on, before its record, which does not say that.
+    fn wakes(&self, _now: Time, _cpu: CpuId, _unit: UnitId, _processor: CpuId) {}
     /// A trace record.
     fn event(&self, now: Time, cpu: CpuId, event: &XenEvent);
 }

@@ -35,6 +35,9 @@ impl<P: SchedPlatform, L: XenPolicy> Xen<P, L> {
         let rq = cx.take_unit(unit);
         let flags = p.load(&u.flags, Relaxed);
         if flags == 0 {
+            if let Some(observer) = self.observer.as_ref().filter(|_| self.tracing) {
+                observer.wakes(p.now(), p.cpu(), unit, u.processor.get());
+            }
             self.trace(p, || XenEvent::Wake { vcpu: u.info });
             if u.book.borrow().state != RunState::Running {
                 self.set_runstate(p, unit, RunState::Runnable);

@@ -46,8 +46,8 @@ pub(super) struct Watcher {
     xen: Option<RefCell<Box<dyn RecordSink>>>,
     /// Records of switches carry the vCPU's number (patch 9).
     switch_vcpu: bool,
-    /// In what state each pCPU's last vCPU left it.
-    left: RefCell<Vec<u64>>,
+    /// Switches of which the state that the vCPU leaves in is still to come: the record after it says.
+    leaving: RefCell<Vec<Option<(VcpuId, VcpuId)>>>,
     curr: RefCell<Vec<Option<usize>>>,
 }
 
@@ -68,7 +68,7 @@ impl Watcher {
             sched,
             xen: xen_records.map(RefCell::new),
             switch_vcpu,
-            left: RefCell::new(vec![0; cpus]),
+            leaving: RefCell::new(vec![None; cpus]),
             curr: RefCell::new(vec![None; cpus]),
         }
     }
@@ -89,20 +89,13 @@ impl Watcher {
 
     fn as_sched(&self, sink: &mut dyn EventSink, now: Time, cpu: CpuId, event: &XenEvent) {
         match *event {
-            XenEvent::Runstate { old: RunState::Running, new, .. } => {
-                self.left.borrow_mut()[cpu.index()] = u64::from(new != RunState::Runnable);
-            }
-            XenEvent::Switch { prev, next } => {
-                let state = std::mem::take(&mut self.left.borrow_mut()[cpu.index()]);
-                let (prev, next) = (self.units.get(&prev).copied(), self.units.get(&next).copied());
-                self.curr.borrow_mut()[cpu.index()] = next;
-                sink.switch(now, cpu, self.who(prev), state, self.who(next));
-            }
-            XenEvent::Wake { vcpu } => {
-                let by = self.who(self.curr.borrow()[cpu.index()]);
-                if let Some(who) = self.who(self.units.get(&vcpu).copied()) {
-                    sink.waking(now, cpu, by, who, cpu);
-                    sink.wakeup(now, cpu, by, who, cpu, false);
+            XenEvent::Switch { prev, next } => self.leaving.borrow_mut()[cpu.index()] = Some((prev, next)),
+            XenEvent::Runstate { vcpu, old: RunState::Running, new } => {
+                let leaving = &mut self.leaving.borrow_mut()[cpu.index()];
+                if let Some((prev, next)) = leaving.take_if(|(prev, _)| *prev == vcpu) {
+                    let (prev, next) = (self.units.get(&prev).copied(), self.units.get(&next).copied());
+                    self.curr.borrow_mut()[cpu.index()] = next;
+                    sink.switch(now, cpu, self.who(prev), u64::from(new != RunState::Runnable), self.who(next));
                 }
             }
             _ => {}
@@ -141,6 +134,14 @@ impl Observer for Watcher {
                 }
             }
             RunState::Blocked => vcpu.book(Phase::Halted, now),
+        }
+    }
+
+    fn wakes(&self, now: Time, cpu: CpuId, unit: UnitId, processor: CpuId) {
+        if let (Some(sink), Some(who)) = (&self.sched, self.who(Some(unit.index()))) {
+            let (mut sink, by) = (sink.borrow_mut(), self.who(self.curr.borrow()[cpu.index()]));
+            sink.waking(now, cpu, by, who, processor);
+            sink.wakeup(now, cpu, by, who, processor, false);
         }
     }
 

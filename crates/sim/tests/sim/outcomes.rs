@@ -116,15 +116,16 @@ fn interrupted() {
         limits: Limits::default(),
         guests: Guests::default(),
     };
-    let mut looks = 0;
+    let mut looks = Vec::new();
     let r = simulate(p.policy, setup, None, &mut |status| {
-        assert_eq!(status.alive, 1);
-        looks += 1;
-        looks < 3
+        looks.push((status.alive, status.dispatches));
+        looks.len() < 20
     })
     .expect("stacks");
     check(&r, "interrupted", "");
-    assert_eq!(looks, 3);
+    assert_eq!(looks.len(), 20);
+    assert_eq!(looks[19].0, 1);
+    assert!(looks.iter().any(|(_, dispatches)| (1..8).contains(dispatches)), "an early one: {looks:?}");
 }
 
 // ---- policies that go wrong ---------------------------------------------------------------------------------------
@@ -135,6 +136,8 @@ enum Wrong {
     Nobody,
     /// Says that nothing is queued.
     Nothing,
+    /// Is finished with this task: nobody, one that sleeps and is queued nowhere, or one that is awake.
+    Finished(u32),
     /// Panics.
     Panic,
     /// Keeps a task running for ever: no error, a stall.
@@ -167,6 +170,7 @@ impl Policy for Buggy {
         match (self.0, rq.1) {
             (Wrong::Nobody, 3..) => Pick::Task(TaskId(4711)),
             (Wrong::Nothing, 3..) => Pick::Nothing,
+            (Wrong::Finished(task), 3..) => Pick::Finished(TaskId(task)),
             (Wrong::Panic, 3..) => panic!("the third choice is hard"),
             _ => Pick::Task(*first),
         }
@@ -227,7 +231,15 @@ fn policy_errors() {
     };
     let run = |wrong| run_on("1c", 0, wrong);
     check(&run(Wrong::Nobody), "policy-error", "pick_next on cpu0 named task4711, which does not exist");
-    check(&run(Wrong::Nothing), "policy-error", "pick_next found nothing on cpu0 where 2 tasks are runnable");
+    check(
+        &run(Wrong::Nothing),
+        "policy-error",
+        "pick_next found nothing on cpu0 where 2 tasks are runnable (task1, task2)",
+    );
+    let finished = |task| run(Wrong::Finished(task));
+    check(&finished(4711), "policy-error", "pick_next on cpu0 named Finished(task4711), which does not exist");
+    check(&finished(0), "policy-error", "pick_next on cpu0 named Finished(task0), which is queued nowhere");
+    check(&finished(1), "policy-error", "pick_next on cpu0 named Finished(task1), which is queued on cpu0, awake");
     let r = run(Wrong::Panic);
     assert_eq!(r.outcome.name(), "panic");
     assert!(r.outcome.detail().contains("the third choice is hard"), "{}", r.outcome.detail());
@@ -302,11 +314,7 @@ fn a_policy_that_names_a_sleeper() {
         guests: Guests::default(),
     };
     let r = simulate_with(Stubborn(Buggy(Wrong::Unfair)), setup, None, &mut |_| true).expect("stacks");
-    check(
-        &r,
-        "policy-error",
-        "pick_next on cpu0 named task0, which is not runnable there (queued on None, asleep: false)",
-    );
+    check(&r, "policy-error", "pick_next on cpu0 named task0, which is not runnable there: it is queued nowhere");
 }
 
 /// Longer than anybody may be runnable without running.

@@ -61,6 +61,9 @@ pub fn is_recorder(name: &str) -> bool {
 /// A switch so soon after an interrupt may be its doing.
 const PREEMPTS_WITHIN_NS: u64 = 50_000;
 
+/// The shortest slice of a kernel (`base_slice_ns` on one CPU).
+const SLICE_MIN_NS: u64 = 700_000;
+
 /// So many wake-ups must have preempted their waker for their median to say something.
 const TAILS_MIN: u64 = 10;
 
@@ -92,6 +95,11 @@ impl Builder {
             first_ts: None,
             last_ts: 0,
         }
+    }
+
+    /// The task that has this pid now, by its number.
+    pub fn task_of(&self, pid: u32) -> Option<u32> {
+        self.by_pid.get(&pid).copied()
     }
 
     pub fn finish(mut self) -> Chains {
@@ -139,6 +147,7 @@ impl Builder {
                     self.settle(i, e.cpu, e.ts);
                     let t = &mut self.tasks[i as usize];
                     t.reclass();
+                    t.executed = None;
                     t.switches += 1;
                     t.kernel |= prev_state.prev_state() & TaskState::IDLE.prev_state() != 0;
                     t.state = if prev_state.is_runnable() {
@@ -316,6 +325,8 @@ impl Builder {
         // The caller bears the recorder's name until it executes.
         let by_recorder = is_recorder(&t.first_name);
         self.execs.push(Exec { task, at: t.steps.len(), ts, name, by_recorder });
+        t.executed = Some(t.steps.len());
+        t.steps.push(Step::new(What::Nop));
     }
 
     fn create(&mut self, pid: u32, name: Comm, prio: i32, ts: u64) -> u32 {
@@ -348,6 +359,7 @@ impl Builder {
             state: State::Sleeping(ts, false),
             run: 0,
             wake: None,
+            executed: None,
         });
         self.by_pid.insert(pid, i);
         i
@@ -468,11 +480,15 @@ impl Builder {
 
     /// A runnable task leaves: by its own wish, as its system call says where all are recorded; elsewhere if nothing was there to preempt it. The next one had waited before it came, no
     /// interrupt was served in between or just before, and nobody was woken here meanwhile, by itself or another: that has the kernel
-    /// choose anew, and it may choose a third. A wake-up is over with the next system call that is left with no switch due.
+    /// choose anew, and it may choose a third. A wake-up is over with the next system call that is left with no switch due. And it has not run for a
+    /// slice: kernels since 6.6 find out in any call that reads a clock of CPU time that one is over.
     fn yields(&self, i: u32, next: &TaskRef, e: &Event) -> bool {
         let t = &self.tasks[i as usize];
         if self.has_calls {
             return t.in_yield;
+        }
+        if e.ts.saturating_sub(t.came) >= SLICE_MIN_NS {
+            return false;
         }
         if self.woken.is_empty() {
             return false; // wake-ups are not in the recording

@@ -89,6 +89,9 @@ pub struct Chain {
     pub(super) state: State,
     pub(super) run: u64,
     pub(super) wake: Option<Wake>,
+    /// The step that stands where it last executed a program, if it has not left the CPU since: room for what `chrt`, `nice` and the like
+    /// changed before that.
+    pub(super) executed: Option<usize>,
 }
 
 /// A command that was executed.
@@ -156,7 +159,8 @@ impl Chain {
             .unwrap_or(self.first_prio)
     }
 
-    /// Its class or priority may have changed since its last step: that comes after what it has run until now.
+    /// Its class or priority may have changed since its last step: that comes where it executed a program in this run, as those do that change
+    /// their own first; elsewhere after what it has run until now.
     pub(super) fn reclass(&mut self) {
         if self.prio == self.told_prio {
             return;
@@ -166,11 +170,16 @@ impl Chain {
             self.first_prio = self.prio;
             return;
         }
+        let change = Step::new(What::Sched(Sched::of_kernel_prio(self.prio)));
+        if let Some(at) = self.executed.take() {
+            self.steps[at] = change;
+            return;
+        }
         if self.run > 0 {
             self.steps.push(Step::new(What::Run(self.run)));
             self.run = 0;
         }
-        self.steps.push(Step::new(What::Sched(Sched::of_kernel_prio(self.prio))));
+        self.steps.push(change);
     }
 
     /// Write down what has been run.

@@ -49,7 +49,8 @@ pub fn cut(chains: &Chains, chosen: &Chosen, source: Source, work: &KernelWork) 
         if !spawned[i] && ts > begin {
             model.steps.push(Step::new(What::Sleep(ts - begin, Why::Unseen)));
         }
-        let task = one(chains, t, at, (&number, work, tail), &mut model.steps, &mut r);
+        let cut = one(chains, t, at, (&number, work, tail), &mut model.steps, &mut r);
+        let task = RecordedTask { number: i as u32, ..cut };
         let (name, pid, sched) = (t.name.to_string(), t.pid, Sched::of_kernel_prio(t.prio_at(at)));
         let to = model.steps.len();
         let (initial, session) = (!spawned[i], t.session);

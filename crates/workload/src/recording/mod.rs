@@ -31,10 +31,11 @@ pub use locks::RecordedLock;
 pub use report::{RecordedTask, RecordingError, RecordingReport};
 
 use std::io::Cursor;
+use std::sync::Arc;
 
 use contend_machine::Machine;
 use contend_sim::program::Workload;
-use contend_trace::event::Event;
+use contend_trace::event::{Event, Kind};
 use contend_trace::report::OutOfOrder;
 use contend_trace::xentrace::Clock;
 use contend_trace::{Format, ReadReport, Reader};
@@ -94,7 +95,7 @@ impl RecordingSpec {
         bytes: Vec<u8>,
         read: ReadFile<'_>,
     ) -> Result<(RecordingReport, Rescaled), RecordingError> {
-        let recorded = self.read(bytes, read, &mut |_| {})?;
+        let recorded = self.read(bytes, read, &mut |_, _| {})?;
         let (model, report) = recorded.model(&self.command, self.all)?;
         let rescaled = recorded.rescaled(speed);
         self.play(model, w, rescaled.factor())?;
@@ -123,19 +124,14 @@ impl RecordingSpec {
     /// # Errors
     /// Not a recording; one with nothing to replay; the machine cannot be read.
     pub fn model(&self, bytes: Vec<u8>, read: ReadFile<'_>) -> Result<(Exact, RecordingReport), RecordingError> {
-        self.read(bytes, read, &mut |_| {})?.model(&self.command, self.all)
+        self.read(bytes, read, &mut |_, _| {})?.model(&self.command, self.all)
     }
 
-    /// Read the recording, once: [`Recorded::model`] cuts models out of it. `each` sees all events.
+    /// Read the recording: [`Recorded::model`] cuts models out of it. `each` sees all events, and who has a pid then.
     ///
     /// # Errors
     /// Not a recording; the machine cannot be read.
-    pub fn read(
-        &self,
-        bytes: Vec<u8>,
-        read: ReadFile<'_>,
-        each: &mut dyn FnMut(&Event),
-    ) -> Result<Recorded, RecordingError> {
+    pub fn read(&self, bytes: Vec<u8>, read: ReadFile<'_>, each: Each<'_>) -> Result<Recorded, RecordingError> {
         let machine = match self.recorded_on.as_str() {
             "" => Machine::synthetic("1n1l1c1t")?,
             file if Machine::names_file(file) => {
@@ -144,7 +140,8 @@ impl RecordingSpec {
             }
             name => Machine::load(name)?,
         };
-        let mut reader = Reader::from_read(&self.file, Cursor::new(bytes))?;
+        let bytes = Bytes(Arc::new(bytes));
+        let mut reader = Reader::from_read(&self.file, Cursor::new(bytes.clone()))?;
         reader.set_xen_clock(Clock::new(self.cpu_hz).unwrap_or_default());
         if self.cpu_hz != Clock::DEFAULT_HZ && reader.format() != Format::Xentrace {
             let format = reader.format();
@@ -164,11 +161,18 @@ impl RecordingSpec {
         };
         let mut chains = build::Builder::new(sessions, work);
         let mut waits = Waits::default();
+        let no_waking =
+            reader.format() != Format::Xentrace && !has_waking(Reader::from_read(&self.file, Cursor::new(bytes))?);
         for event in &mut reader {
-            let event = event?;
+            let mut event = event?;
+            if let Kind::Wakeup { task, target_cpu } = &event.kind
+                && no_waking
+            {
+                event.kind = Kind::Waking { task: task.clone(), target_cpu: *target_cpu };
+            }
             chains.event(&event);
             waits.event(&event);
-            each(&event);
+            each(&event, &|pid| chains.task_of(pid));
         }
         let (chains, report) = (chains.finish(), reader.report());
         let file = || self.file.clone();
@@ -187,8 +191,27 @@ impl RecordingSpec {
             work,
             recorded_on: RecordedOn { name: machine.name, speed: machine.costs.cpu.speed },
             cpu_hz: self.cpu_hz,
+            no_waking,
         })
     }
+}
+
+/// Called with each event of a recording, and with what tells a task's number by the pid it has then.
+pub type Each<'a> = &'a mut dyn FnMut(&Event, &dyn Fn(u32) -> Option<u32>);
+
+/// A file, for two readers.
+#[derive(Clone)]
+struct Bytes(Arc<Vec<u8>>);
+
+impl AsRef<[u8]> for Bytes {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// Does a recording have `sched_waking`? One that has tells soon. Kernels before 4.3 have none, and who asks for `sched_wakeup` alone gets none.
+fn has_waking(reader: Reader) -> bool {
+    reader.map_while(Result::ok).any(|e| matches!(e.kind, Kind::Waking { .. }))
 }
 
 /// A recording that has been read: what all its tasks did.
@@ -200,6 +223,7 @@ pub struct Recorded {
     work: KernelWork,
     recorded_on: RecordedOn,
     cpu_hz: u64,
+    no_waking: bool,
 }
 
 impl Recorded {
@@ -214,7 +238,7 @@ impl Recorded {
     /// # Errors
     /// There is no such task.
     pub fn model(&self, command: &str, all: bool) -> Result<(Exact, RecordingReport), RecordingError> {
-        let Recorded { file, chains, waits, report: read, work, recorded_on, cpu_hz } = self;
+        let Recorded { file, chains, waits, report: read, work, recorded_on, cpu_hz, no_waking } = self;
         let chosen = filter::choose(chains, command, all);
         if chosen.included.iter().all(|i| !i) {
             let (file, command) = (file.clone(), command.to_string());
@@ -239,6 +263,7 @@ impl Recorded {
         report.assumed_hz = Some(*cpu_hz).filter(|hz| read.format == Format::Xentrace && *hz == Clock::DEFAULT_HZ);
         report.read = Some(read.clone());
         report.copies = 1;
+        report.no_waking = *no_waking;
         let pids: FxHashSet<u32> = report.per_task.iter().map(|t| t.pid).collect();
         report.locks = waits.of(|pid| all || pids.contains(&pid));
         Ok((model, report))

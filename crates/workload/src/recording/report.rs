@@ -71,6 +71,8 @@ pub struct RecordingReport {
     /// Times a replayed task's coming to a CPU, or its leaving, was not recorded. Who came to an idle CPU is taken to have run there since it was
     /// woken, elsewhere not at all; who left, until the CPU's last event.
     pub unchained: u64,
+    /// There is no `sched_waking` in it: `sched_wakeup` was taken for it.
+    pub no_waking: bool,
     /// Wake-ups taken for a replayed task's own because the recording does not tell interrupts apart.
     pub ambiguous: u64,
     /// What the reader met.
@@ -88,6 +90,8 @@ pub struct RecordedTask {
     pub name: String,
     /// Thread id.
     pub pid: u32,
+    /// Its number among all tasks of the recording: another may have had its thread id before.
+    pub number: u32,
     /// Time it ran, in ns.
     pub run_ns: u64,
     /// Stretches of running between two sleeps.
@@ -169,6 +173,13 @@ impl fmt::Display for RecordingReport {
         }
         if let Some(hz) = self.assumed_hz {
             write!(f, "\n  time stamps taken to be of {} GHz, as xenalyze does (cpu_hz)", hz as f64 / 1e9)?;
+        }
+        if self.no_waking {
+            write!(
+                f,
+                "\n  no sched_waking in it: sched_wakeup is taken for it; of wake-ups that it has from an interrupt nobody knows who made them, and those sleeps \
+                 last as long as recorded on any machine"
+            )?;
         }
         for (n, what) in odd.iter().filter(|(n, _)| *n > 0) {
             write!(f, "\n  {what}: {n}")?;

@@ -167,7 +167,10 @@ impl FromIdle {
     }
 }
 
-/// A switch or a wake-up of a recording.
+/// The idle task's number.
+const NOBODY: u32 = u32::MAX;
+
+/// A switch or a wake-up of a recording, with tasks by their numbers.
 #[derive(Clone, Copy, Debug)]
 enum Seen {
     Switch { ts: u64, cpu: u32, prev: u32, runnable: bool, next: u32 },
@@ -179,17 +182,18 @@ enum Seen {
 pub struct Kept(Vec<Seen>);
 
 impl Kept {
-    /// Take an event of the recording.
-    pub fn event(&mut self, e: &Event) {
+    /// Take an event of the recording; `task_of` says who has a pid then.
+    pub fn event(&mut self, e: &Event, task_of: &dyn Fn(u32) -> Option<u32>) {
+        let task_of = |pid| task_of(pid).filter(|_| pid != 0).unwrap_or(NOBODY);
         self.0.push(match &e.kind {
             Kind::Switch { prev, prev_state, next } => Seen::Switch {
                 ts: e.ts,
                 cpu: e.cpu,
-                prev: prev.pid,
+                prev: task_of(prev.pid),
                 runnable: prev_state.is_runnable(),
-                next: next.pid,
+                next: task_of(next.pid),
             },
-            Kind::Waking { task, .. } => Seen::Waking { ts: e.ts, cpu: e.cpu, task: task.pid },
+            Kind::Waking { task, .. } => Seen::Waking { ts: e.ts, cpu: e.cpu, task: task_of(task.pid) },
             _ => return,
         });
     }
@@ -211,12 +215,12 @@ impl Kept {
                         stats.leaves(ts, prev.into(), name, runnable);
                     }
                     if let Some(name) = watched(next) {
-                        if prev == 0 {
+                        if prev == NOBODY {
                             stats.from_idle.add(next.into(), here(next), true);
                         }
                         stats.comes(ts, next.into(), name, cpu);
                     }
-                    if next == 0 {
+                    if next == NOBODY {
                         idle.insert(cpu);
                     }
                 }

@@ -10,6 +10,7 @@ use std::rc::Rc;
 use contend_trace::xentrace::{Clock, Reader, Summarizer, Summary, Writer, XenEvent};
 
 use super::*;
+use crate::common::Lines;
 
 /// A file that is looked at after the run.
 #[derive(Clone, Default)]
@@ -138,4 +139,25 @@ fn xenalyze_reads_a_trace_without_other_notes() {
         }
         std::fs::remove_file(&name).expect("the temporary file");
     }
+}
+
+/// As events of tasks: who blocks leaves asleep, and a wake-up names the pCPU that the vCPU is assigned to.
+#[test]
+fn vcpus_as_tasks() {
+    let lines = Rc::new(RefCell::new(Vec::new()));
+    let sinks = Sinks { sched: Some(Box::new(Lines(Rc::clone(&lines)))), ..Sinks::default() };
+    let sleepers = programs(1, 2, || sleeper(900_000, 700_000));
+    let r = simulate(setup("2c", Scheduler::Credit2, vec![sleepers], 20 * MS), sinks, &mut |_| true).expect("stacks");
+    let lines = lines.take();
+    let left: Vec<_> = lines.iter().filter(|l| l.contains("-> idle")).collect();
+    assert!(left.len() >= 10 && left.iter().all(|l| l.contains(" sleeps -> idle")), "{left:#?}");
+    let vcpus: Vec<_> = r.xen.as_ref().expect("a Xen host").vcpus.iter().map(|v| v.moves).collect();
+    // Each wakes where it then runs, but for moves.
+    let mut elsewhere = 0;
+    for (i, line) in lines.iter().enumerate().filter(|(_, l)| l.contains(" wakes ")) {
+        let (who, target) = line.split(" wakes ").nth(1).and_then(|l| l.split_once(" on ")).expect("whom and where");
+        let comes = lines[i..].iter().find(|l| l.ends_with(&format!("-> {who}")));
+        elsewhere += u64::from(comes.is_some_and(|l| !l.contains(&format!("  {target}  "))));
+    }
+    assert!(elsewhere <= vcpus.iter().sum(), "{elsewhere} of {lines:#?}");
 }

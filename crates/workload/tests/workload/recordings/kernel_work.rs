@@ -123,9 +123,9 @@ cmd-10 [000] d..2. 1.000020: sched_switch: prev_comm=cmd prev_pid=10 prev_prio=1
     assert_eq!(run_ns("0"), 160_000);
     assert_eq!(run_ns("9000"), 133_000);
     let mut kept = Kept::default();
-    let read = small().read(text.into_bytes(), &|_| Ok(free()), &mut |e| kept.event(e));
+    let read = small().read(text.into_bytes(), &|_| Ok(free()), &mut |e, task_of| kept.event(e, task_of));
     drop(read.expect("a recording"));
-    let stats = kept.stats(|pid| (pid == 10).then_some("cmd"));
+    let stats = kept.stats(|number| (number == 0).then_some("cmd"));
     assert_eq!(stats.from_idle.unseen(), 3);
     let all = &stats.all;
     // One run of 20 us is in the recording whole; of three of 50 us the beginning is not.

@@ -127,7 +127,17 @@ cmd-10 [000] d..2. 1.000500: sched_switch: prev_comm=cmd prev_pid=10 prev_prio=1
     assert_eq!(model.scheds_of(0).collect::<Vec<_>>(), [Sched::Normal(0), fifo, nice]);
     assert_eq!((r.realtime, r.reclassed, model.main_sched(0)), (1, 2, fifo));
     let told: Vec<What> = model.steps_of(0).filter(|s| matches!(s, What::Run(_) | What::Sched(_))).collect();
+    // What it became in the run in which it executed a program it was from there on, as with chrt; elsewhere after the run.
+    assert!(matches!(told[..], [What::Sched(_), What::Run(_), What::Run(_), What::Run(_), What::Sched(_)]), "{told:?}");
+    let unexecuted = text.replace(
+        "sched_process_exec: filename=/bin/cmd pid=10 old_pid=10",
+        "sched_wakeup: comm=sh pid=10 prio=120 target_cpu=000",
+    );
+    let (model, _) =
+        RecordingSpec { all: true, ..spec.clone() }.model(unexecuted.into(), &|_| Ok(free())).expect("a recording");
+    let told: Vec<What> = model.steps_of(0).filter(|s| matches!(s, What::Run(_) | What::Sched(_))).collect();
     assert!(matches!(told[..], [What::Run(_), What::Sched(_), What::Run(_), What::Run(_), What::Sched(_)]), "{told:?}");
+    let (model, _) = spec.model(text.into(), &|_| Ok(free())).expect("a recording");
     // Through a file.
     let again = Model::parse(&Model::Exact(model.clone()).to_bytes(), "m").expect("a model");
     assert!(matches!(again, Model::Exact(again) if again.steps == model.steps));
@@ -213,4 +223,69 @@ fn sessions_are_inherited_and_begun() {
     let (names, groups) = of(began, 2);
     assert_eq!(names, ["/autogroup-37+0", "/autogroup-38+0", "/autogroup-37+1", "/autogroup-38+1"]);
     assert_eq!(groups.iter().collect::<std::collections::BTreeSet<_>>().len(), 4, "{groups:?}");
+}
+
+/// `cmd` wakes `kid` and runs on; both are compared by their numbers, not by the pid, which another task gets afterwards.
+const KIDS: &str = "\
+sh-10 [000] ..... 1.000010: sched_process_exec: filename=/bin/cmd pid=10 old_pid=10
+cmd-10 [000] ..... 1.000020: sched_process_fork: comm=cmd pid=10 child_comm=kid0 child_pid=11
+<idle>-0 [001] d..2. 1.000030: sched_switch: prev_comm=swapper/1 prev_pid=0 prev_prio=120 prev_state=R ==> next_comm=kid0 next_pid=11 next_prio=120
+kid0-11 [001] d..2. 1.000040: sched_switch: prev_comm=kid0 prev_pid=11 prev_prio=120 prev_state=S ==> next_comm=swapper/1 next_pid=0 next_prio=120
+cmd-10 [000] d..2. 1.000120: sched_waking: comm=kid0 pid=11 prio=120 target_cpu=001
+<idle>-0 [001] d..2. 1.000140: sched_switch: prev_comm=swapper/1 prev_pid=0 prev_prio=120 prev_state=R ==> next_comm=kid0 next_pid=11 next_prio=120
+kid0-11 [001] d..2. 1.000150: sched_switch: prev_comm=kid0 prev_pid=11 prev_prio=120 prev_state=X ==> next_comm=swapper/1 next_pid=0 next_prio=120
+cmd-10 [000] ..... 1.000160: sched_process_fork: comm=cmd pid=10 child_comm=kid1 child_pid=11
+<idle>-0 [001] d..2. 1.000170: sched_switch: prev_comm=swapper/1 prev_pid=0 prev_prio=120 prev_state=R ==> next_comm=kid1 next_pid=11 next_prio=120
+kid1-11 [001] d..2. 1.000190: sched_switch: prev_comm=kid1 prev_pid=11 prev_prio=120 prev_state=X ==> next_comm=swapper/1 next_pid=0 next_prio=120
+cmd-10 [000] d..2. 1.000200: sched_switch: prev_comm=cmd prev_pid=10 prev_prio=120 prev_state=X ==> next_comm=swapper/0 next_pid=0 next_prio=120
+";
+
+#[test]
+fn a_pid_that_comes_again_is_another_task() {
+    let mut kept = Kept::default();
+    let read = small().read(KIDS.into(), &|_| Ok(free()), &mut |e, task_of| kept.event(e, task_of));
+    let (_, r) = read.expect("a recording").model("", false).expect("tasks");
+    let numbers: Vec<_> = r.per_task.iter().map(|t| (t.name.as_str(), t.pid, t.number)).collect();
+    assert_eq!(numbers, [("cmd", 10, 0), ("kid0", 11, 1), ("kid1", 11, 2)]);
+    let stats = kept.stats(|number| r.per_task.iter().find(|t| t.number == number).map(|t| t.name.as_str()));
+    let of = |name: &str| (stats.by_name[name].switches, stats.by_name[name].run_ns);
+    assert_eq!((of("kid0"), of("kid1"), of("cmd").0), ((2, 20_000), (1, 20_000), 1));
+}
+
+/// Who records `sched_wakeup` alone, or has a kernel before 4.3, still has who woke whom where the wake-up was the waker's own.
+#[test]
+fn wakeups_stand_in_where_there_is_no_waking() {
+    let posts = |text: &str| {
+        let (_, r) = build(text, &small()).expect("a recording");
+        (r.posts, r.sleeps[Why::Task as usize], r.no_waking, r.to_string().contains("no sched_waking in it"))
+    };
+    assert_eq!(posts(KIDS), (1, 1, false, false));
+    let alone = KIDS.replace("sched_waking", "sched_wakeup");
+    assert_eq!(posts(&alone), (1, 1, true, true));
+    // One made by an interrupt on the other CPU names nobody.
+    let queued =
+        alone.replace("cmd-10 [000] d..2. 1.000120: sched_wakeup", "<idle>-0 [001] d.h2. 1.000120: sched_wakeup");
+    assert_eq!(posts(&queued), (0, 0, true, true));
+}
+
+/// Whose run lasted a slice may have been stopped by the kernel, which finds that out in a call that reads a clock of CPU time.
+#[test]
+fn who_ran_for_a_slice_did_not_yield() {
+    let switch = |us: u64, prev: u32, next: u32| {
+        format!(
+            "t-{prev} [000] d..2. 1.{us:06}: sched_switch: prev_comm=t prev_pid={prev} prev_prio=120 prev_state=R ==> next_comm=t next_pid={next} next_prio=120\n"
+        )
+    };
+    let yields = |us: u64| {
+        let text = "\
+t-10 [000] d.h2. 1.000001: irq_handler_entry: irq=1 name=x
+t-10 [000] d.h2. 1.000002: irq_handler_exit: irq=1 ret=handled
+t-10 [000] d..2. 1.000003: sched_waking: comm=t pid=11 prio=120 target_cpu=000
+"
+        .to_string()
+            + &switch(100, 10, 11)
+            + &switch(100 + us, 11, 10);
+        build(&text, &RecordingSpec { all: true, ..small() }).expect("a recording").1.yields
+    };
+    assert_eq!((yields(300), yields(1400)), (1, 0));
 }
