@@ -115,7 +115,12 @@ TOMLS = {
     "assumption-fitted": (
         '"workload.bytes"',
         '"workload.work_ns"',
-        "assumption[0].key: found 'workload.work_ns'; should be neither x nor fitted",
+        "assumption[0].key: found 'workload.work_ns'; should be neither x, in `set`, nor fitted",
+    ),
+    "assumption-set": (
+        'x = "workload.pairs"',
+        'x = "workload.pairs"\nset = { "workload.bytes" = 8 }',
+        "assumption[0].key: found 'workload.bytes'; should be neither x, in `set`, nor fitted",
     ),
     "assumption-of": (
         '[[assumption]]\nworkload = "pairs"',
@@ -123,6 +128,11 @@ TOMLS = {
         "assumption[0].machine: found 'sparc'",
     ),
     "beyond-twice": ("vary = {", 'at = [{ machine = "4c" }]\nvary = {', "vary: should not be given beside `at`"),
+    "beyond-machine": (
+        'workload = "pairs"\nvary',
+        'workload = "pairs"\nmachine = "4c"\nvary',
+        "beyond[0].machine: found '4c'; a machine of pairs: 1n1l4c2t",
+    ),
     "beyond-column": (
         '"engine.ipis / dispatches"]',
         '"engine.ipi / dispatches"]',
@@ -169,7 +179,11 @@ ROWS = {
     "nan": (HEADER + FIRST.replace("70000", "nan"), "published.csv:2: value: found 'nan'; should be a number"),
     "no-x": (HEADER + FIRST.replace(",pairs,1,", ",pairs,,"), "published.csv:2: x: found ''; should be a number"),
     "no-value": (HEADER + FIRST.replace("70000", ""), "should be a number, or value_lo and value_hi"),
-    "zero": (HEADER + FIRST.replace("70000", "0"), "published.csv:2: value: found '0'; should be above 0"),
+    "zero": (HEADER + FIRST.replace("70000", "0"), "published.csv:2: value: found '0'; should be above 0: effects and"),
+    "below-zero": (
+        HEADER + FIRST + row("pairs/quick", "after", 1, -1),
+        "published.csv:3: value: found '-1'; should be at least 0",
+    ),
     "variant": (HEADER + FIRST.replace("before", "old"), "variant: found 'old'; should be before, after or"),
     "better": (HEADER + FIRST.replace("higher", "up"), "better: found 'up'; should be lower or higher"),
     "study": (HEADER + FIRST.replace("tiny", "big"), "study: found 'big'; should be tiny"),

@@ -194,7 +194,7 @@ def test_before_is_simulated_once_for_all_tables(tiny: Path) -> None:
 
 def test_draws_vary_every_uncertain_cost_at_once(tiny: Path) -> None:
     study = load.load(tiny)
-    drawn = plan.draws(study, study.workloads[0], 8)
+    drawn = plan.draws(study, study.workloads[0], 1, 8)
     costs = contend.list_costs(study_files.MACHINE)
     uncertain = {f"machine.{c['name']}": c for c in costs if c["lo"] < c["hi"]}
     assert all(set(d) == {*uncertain, "workload.bytes"} for d in drawn)
@@ -203,7 +203,7 @@ def test_draws_vary_every_uncertain_cost_at_once(tiny: Path) -> None:
         assert all(isinstance(v, int) and cost["lo"] <= v <= cost["hi"] for v in values)
         if cost["hi"] > 20 * max(cost["lo"], 1):
             assert len(set(values)) == 8
-    assert drawn == plan.draws(study, study.workloads[0], 8)
+    assert drawn == plan.draws(study, study.workloads[0], 1, 8)
 
 
 def test_a_metric_that_no_run_reports_is_a_mistake(contend: Contend, tiny: Path) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from contend.study.model import Beyond, Settings, Study, Value, Variant
+from contend.study.model import Beyond, Settings, Study, Value, Variant, machine_of
 from contend.study.plan import Options, Plan, Run, sets
 from contend.study.section import StudyInvalid
 
@@ -82,12 +82,12 @@ def table(study: Study, beyond: Beyond, options: Options, plan: Plan) -> BeyondT
     for at in beyond.points:
         for variant in beyond.variants:
             settings: Settings = {**beyond.set, **{k: v for k, v in at.items() if k != "machine"}, **variant.set}
-            machine = at.get("machine")
+            machine = machine_of(study.folder, str(at["machine"])) if "machine" in at else beyond.machine
             runs = tuple(
                 plan.add(
                     Run(
-                        beyond.scenario, None if machine is None else str(machine), variant.policy, sets(settings),
-                        seed, horizon_s, beyond.warmup_ms / 1e3,
+                        beyond.scenario, machine, variant.policy, sets(settings), seed, horizon_s,
+                        beyond.warmup_ms / 1e3,
                     ),
                     beyond.columns,
                 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 import json
@@ -31,6 +32,8 @@ from contend.study.model import (
     Variant,
     Workload,
     host_policy,
+    machine_of,
+    overlap,
 )
 from contend.study.rows import check_rows, read_rows, text_of_file
 from contend.study.section import CONTROL, PLAIN, Section, StudyInvalid, close
@@ -39,6 +42,7 @@ SCHEMA = 1
 FORMS = ["rate", "time_of", "latency", "normalized", "reduction", "value"]
 OF_HOST = ("xen.scheduler", "xen.credit2_runqueue")
 """What tables of one study may differ in besides."""
+OF_WORKLOAD = "a key of the workload or of the machine: features stand in [before] and [switch.NAME]"
 OF_GUESTS = ("kvm", "xen", "guests", "groups")
 """Parts of a summary that a run has only with what they are of."""
 SLICE_MS = 30.0
@@ -147,8 +151,11 @@ def load(study: str | os.PathLike[str]) -> Study:
         if any((v.name, v.machine, v.table) == (w.name, w.machine, w.table) for v in workloads[:i]):
             raise sections[i].wrong("name", w.name, "a workload that stands here once for each machine")
     for name_of, s in groups.items():
-        _enough(s, [r for r in rows for w in workloads if w.fit == name_of and _stands(w, r, workloads)
-                    and w.is_fit(r, reference)], shared[name_of])  # fmt: skip
+        # Rows that several tables repeat count once, also where each has a workload of its own that is the same.
+        fit = {(w.scenario_of(r.x), w.host, w.x, tuple(sorted(w.set.items())), w.times, r.x, r.metric)
+               for r in rows for w in workloads if w.fit == name_of and _stands(w, r, workloads)
+               and w.is_fit(r, reference)}  # fmt: skip
+        _enough(s, list(fit), shared[name_of])
     for key, changed in switches.items():
         _try_switch(Section(file, text, {}, (kind, key)), workloads, policy, {**before_set, **changed})
     switched = {key for features in switches.values() for key in features}
@@ -407,22 +414,51 @@ def _workload(
     times = section.take("times", dict, {})
     share = float(section.number("share", 1.0, above=0, most=1))
     fit_x, fit_metrics, parameters = _fit(section, mine, reference, None if group is None else groups[group], places)
-    if parameters and any(m.form not in ("value", "time", "percentile") for m in metrics.values()):
-        raise StudyInvalid(f"{section.at('metric')}: only a rate, a time, a value or a latency can be fitted")
+    fit_to = [metrics.get(m, metrics.get("")) for m in fit_metrics] if fit_metrics else list(metrics.values())
+    if parameters and any(m is not None and m.form not in ("value", "time", "percentile") for m in fit_to):
+        only = "only a rate, a time, a value or a latency can be fitted (`fit_metrics` names those that are)"
+        raise StudyInvalid(f"{section.at('metric')}: {only}")
     settings = _settings(section.sub("set"))
     _check_settings(section, x, settings, [p.key for p in parameters])
     section.done()
     done = Workload(
         name, machine, scenario, x, metrics, slice_ms, quick_ms, warmup_ms, fit_x, fit_metrics, parameters,
         settings, _line(section), table, at_x, share, _factors(section, times, parameters), group,
+        machine_of(folder, machine),
     )  # fmt: skip
     _try(section, "scenario", done)
+    own = tuple((p, _own_sets(section, "scenarios" if at_x else "scenario", p)) for p in done.scenarios)
+    done = dataclasses.replace(done, scenario_sets=own)
     for p in parameters:
         _try(section, "fitted", done, {p.key: done.parameters[p.key]})
     if x is not None:
         for value in sorted({r.x for r in mine}):
             _try(section, "x", done, {x: number(value)})
     return done
+
+
+def _own_sets(section: Section, key: str, scenario: Path) -> tuple[str, ...]:
+    """The keys of a scenario's own [set]: those that a workload's `set` may have."""
+    text = text_of_file(scenario)
+    try:
+        table = tomllib.loads(text).get("set", {})
+    except ValueError as e:
+        # The simulator reads TOML 1.1, too.
+        raise StudyInvalid(f"{section.at(key)}: {scenario}: not valid TOML 1.0: {e}") from None
+    top = Section(scenario, text, {}, ("set",))
+    keys = _dotted(table)
+    for name in keys:
+        # Weights and limits of groups are the load's.
+        if not _of_workload(name) and not name.startswith("groups."):
+            raise StudyInvalid(f"{section.at(key)}: {top.at(name)}: found {name}; should be {OF_WORKLOAD}")
+    return tuple(keys)
+
+
+def _dotted(table: dict[str, Any]) -> list[str]:
+    found = []
+    for key, value in table.items():
+        found += [f"{key}.{k}" for k in _dotted(value)] if isinstance(value, dict) else [key]
+    return found
 
 
 def _factors(
@@ -461,12 +497,15 @@ def _scenario_at(
 
 def _check_settings(section: Section, x: str | None, settings: Settings, fitted: list[str]) -> None:
     for key in settings:
-        if not key.startswith(("workload.", "machine.", "guest.workload.")) and key not in OF_HOST:
-            right = "a key of the workload or of the machine: features stand in [before] and [switch.NAME]"
-            raise StudyInvalid(f"{section.at('set')}: found {key}; should be {right}")
+        if not _of_workload(key):
+            raise StudyInvalid(f"{section.at('set')}: found {key}; should be {OF_WORKLOAD}")
     for key in (*([] if x is None else [x]), *fitted):
         if key in settings or (key == x and key in fitted):
             raise StudyInvalid(f"{section.at()}: {key} is set twice; should be one of x, in `set`, and fitted")
+
+
+def _of_workload(key: str) -> bool:
+    return key.startswith(("workload.", "machine.", "guest.workload.")) or key in OF_HOST
 
 
 def _line(section: Section) -> int:
@@ -485,10 +524,10 @@ def _try(section: Section, key: str, w: Workload, settings: Settings | None = No
     from contend.given import text_of
 
     try:
-        for path in dict.fromkeys([w.scenario, *(p for _, p in w.scenario_at)]):
+        for path in w.scenarios:
             _core.resolve(
                 path=path,
-                machine=w.machine,
+                machine=w.host,
                 set=[(k, text_of(v)) for k, v in {**w.set, **(settings or {})}.items()],
             )
     except _core.ContendError as e:
@@ -505,7 +544,7 @@ def _try_switch(section: Section, workloads: tuple[Workload, ...], policy: str, 
     for w in workloads[:1]:
         sets = [(k, text_of(v)) for k, v in features.items()]
         try:
-            _core.resolve(path=w.scenario, machine=w.machine, policy=host_policy(policy), set=sets)
+            _core.resolve(path=w.scenario, machine=w.host, policy=host_policy(policy), set=sets)
         except _core.ContendError as e:
             raise StudyInvalid(f"{section.at()}: {str(e).removeprefix('--set: ')}") from None
 
@@ -546,8 +585,8 @@ def _assumption(section: Section, workloads: tuple[Workload, ...], switched: set
     done = Assumption(key, float(lo), float(hi), isinstance(lo, int) and isinstance(hi, int), why, machine, workload)
     for w in workloads:
         if machine in (None, w.machine) and workload in (None, w.name):
-            if key == w.x or key in w.parameters:
-                raise section.wrong("key", key, f"neither x nor fitted: {w.name} on {w.machine} sets it")
+            if any(overlap(key, k) for k in (w.x, *w.set, *w.parameters) if k is not None):
+                raise section.wrong("key", key, f"neither x, in `set`, nor fitted: {w.name} on {w.machine} sets it")
             for value in (lo, hi):
                 _try(section, "key", w, {key: value})
     return done
@@ -558,9 +597,10 @@ def _beyond(section: Section, folder: Path, workloads: tuple[Workload, ...]) -> 
     of = section.take("workload", str, None)
     settings: Settings = {}
     defaults: tuple[float | None, float | None, float] = (None, None, 0.0)
+    machine: str | None = None
     if of is not None:
-        _known(section, "workload", of, {w.name for w in workloads}, "the name of a workload")
-        w = next(w for w in workloads if w.name == of)
+        w = _workload_of(section, of, workloads)
+        machine = w.host
         scenario, settings = w.scenario, {**w.set, **w.parameters}
         defaults = (w.slice_ms, w.quick_slice_ms, w.warmup_ms)
     else:
@@ -585,9 +625,20 @@ def _beyond(section: Section, folder: Path, workloads: tuple[Workload, ...]) -> 
     seeds = section.whole("seeds", 0, least=1, most=SEEDS_MAX) if "seeds" in section.table else None
     section.done()
     return Beyond(
-        name, title, scenario, settings, points, tuple(variants), tuple(columns), slice_ms, quick_ms, warmup_ms,
-        seeds, _line(section),
+        name, title, scenario, machine, settings, points, tuple(variants), tuple(columns), slice_ms, quick_ms,
+        warmup_ms, seeds, _line(section),
     )  # fmt: skip
+
+
+def _workload_of(section: Section, name: str, workloads: tuple[Workload, ...]) -> Workload:
+    """`workload`, and `machine` where it stands for several."""
+    _known(section, "workload", name, {w.name for w in workloads}, "the name of a workload")
+    machines = list(dict.fromkeys(w.machine for w in workloads if w.name == name))
+    machine = section.take("machine", str, machines[0] if len(machines) == 1 else None)
+    if machine is None:
+        raise StudyInvalid(f"{section.at('machine')}: missing; {name} runs on {' and '.join(machines)}")
+    _known(section, "machine", machine, machines, f"a machine of {name}: {', '.join(machines)}")
+    return next(w for w in workloads if (w.name, w.machine) == (name, machine))
 
 
 def _check_column(column: str, where: str) -> None:

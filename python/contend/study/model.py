@@ -20,9 +20,19 @@ SEEDS_MAX = 1000
 """Runs of each variant, and draws of the uncertain costs, are at most this many."""
 
 
+def overlap(key: str, other: str) -> bool:
+    """Are two keys the same, or one an entry of the other: machine.lines.remote.1 of machine.lines.remote?"""
+    return key == other or key.startswith(f"{other}.") or other.startswith(f"{key}.")
+
+
 def host_policy(policy: str) -> str | None:
     """What a run is given as its policy."""
     return None if policy == XEN else policy
+
+
+def machine_of(folder: Path, machine: str) -> str:
+    """What a run is given as its machine: a file's path is relative to the study's folder."""
+    return str(folder / machine) if machine.endswith(".toml") else machine
 
 
 Value = bool | int | float | str
@@ -157,10 +167,24 @@ class Workload:
     """Factors on fitted values that workloads share: how much slower this machine computes."""
     fit: str | None = None
     """Workloads of one name here are fitted together: one set of values."""
+    host: str = ""
+    """What a run is given as its machine; `machine` is what study.toml and the rows call it."""
+    scenario_sets: tuple[tuple[Path, tuple[str, ...]], ...] = ()
+    """Keys that a scenario has in its own [set]."""
 
     def scenario_of(self, x: float) -> Path:
         """The scenario for a row's x."""
         return dict(self.scenario_at).get(x, self.scenario)
+
+    @property
+    def scenarios(self) -> tuple[Path, ...]:
+        """All of its scenarios."""
+        return tuple(dict.fromkeys([self.scenario, *(p for _, p in self.scenario_at)]))
+
+    def sets_at(self, x: float) -> tuple[str, ...]:
+        """All keys that it sets at a row's x: those of the study, and the scenario's own."""
+        own = dict(self.scenario_sets).get(self.scenario_of(x), ())
+        return (*([] if self.x is None else [self.x]), *self.set, *self.parameters, *own)
 
     def is_fit(self, row: Row, reference: str) -> bool:
         """Is it one of the rows that the parameters were fitted to?"""
@@ -198,6 +222,8 @@ class Beyond:
     name: str
     title: str
     scenario: Path
+    machine: str | None
+    """What runs are given as their machine, unless a point names one; None: the scenario's."""
     set: Settings
     points: tuple[Settings, ...]
     """What is set at each line of the table; `machine` among it."""

@@ -15,7 +15,7 @@ from contend import _core, hypercube
 from contend.given import text_of
 from contend.run import list_costs
 from contend.study.load import number
-from contend.study.model import Metric, Row, Settings, Study, Workload, host_policy
+from contend.study.model import Metric, Row, Settings, Study, Workload, host_policy, overlap
 
 Sets = tuple[tuple[str, str], ...]
 
@@ -147,7 +147,7 @@ def run_of(
     length_ms = w.quick_slice_ms if quick else w.slice_ms
     return Run(
         scenario=w.scenario_of(x),
-        machine=w.machine,
+        machine=w.host,
         policy=study.before_policy,
         set=sets(w.set, parameters, at_x, features, drawn or {}),
         seed=seed,
@@ -185,7 +185,7 @@ def cases(study: Study, options: Options, plan: Plan, switches: dict[str, Settin
             return Pair(plan.add(made[0], reads), plan.add(made[1], reads))
 
         seeds = options.seeds_of(study)
-        drawn = [] if switches is not None else draws(study, w, options.draws_of(study))
+        drawn = [] if switches is not None else draws(study, w, row.x, options.draws_of(study))
         found.append(
             Case(
                 study, w, study.before(row), row,
@@ -226,15 +226,17 @@ def singles(study: Study, options: Options, plan: Plan) -> list[Single]:
     return found
 
 
-def draws(study: Study, w: Workload, count: int) -> list[Settings]:
+def draws(study: Study, w: Workload, x: float, count: int) -> list[Settings]:
     """Joint draws of all that is uncertain about a workload's machine and about the workload.
 
-    The same for all workloads of a machine.
+    The same for all workloads of a machine, but for costs that one sets: those are known.
     """
-    ranges = hypercube.uncertain(list_costs(w.machine))
-    for a in study.assumptions:
-        if a.machine in (None, w.machine) and a.workload in (None, w.name):
-            ranges[a.key] = (a.lo, a.hi, a.whole)
+    assumed = [a for a in study.assumptions if a.machine in (None, w.machine) and a.workload in (None, w.name)]
+    known = (*w.sets_at(x), *(a.key for a in assumed))
+    uncertain = hypercube.uncertain(list_costs(w.host))
+    ranges = {key: range_ for key, range_ in uncertain.items() if not any(overlap(key, k) for k in known)}
+    for a in assumed:
+        ranges[a.key] = (a.lo, a.hi, a.whole)
     return [dict(drawn) for drawn in hypercube.draw(ranges, count, f"{study.name} {w.machine}")]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ from contend import _core, given
 from contend.study import beyond as beyond_tables
 from contend.study import judge
 from contend.study.load import load, names, number
-from contend.study.model import CHANGE, SEEDS_MAX, Row, Settings, Study
+from contend.study.model import CHANGE, SEEDS_MAX, Row, Settings, Study, Workload
 from contend.study.plan import Case, Options, Pair, Plan, Run, Single, ablations, cases, singles
 from contend.study.section import StudyInvalid
 from contend.study.simulate import Measured, Progress, failure, simulate, value_of
@@ -396,11 +396,10 @@ def reproduce(
     tables = [beyond_tables.table(s, b, options, plan) for s in loaded for b in s.beyond] if beyond else []
     found = [] if beyond else [(s, cases(s, options, plan), singles(s, options, plan)) for s in loaded]
     ablated = [a for s in loaded for a in _ablated(s, options, plan)] if ablate else []
-    measured = simulate(plan.runs, progress)
+    measured = _simulate(plan, found, progress)
     readings = _Readings(measured)
     result = Reproduction(loaded, options, asked=asked)
     for study, study_cases, alone in found:
-        _check_readings(study, study_cases, alone, measured)
         result.row_list += _rows(study, study_cases, alone, readings, options)
         effects = {c.after: _effect_row(c, readings) for c in study_cases} | _unmodelled(study)
         result.effect_list += [effects[row] for row in study.rows if row in effects]
@@ -413,23 +412,46 @@ def reproduce(
     return result
 
 
-def _check_readings(
-    study: Study, found: Sequence[Case], alone: Sequence[Single], measured: dict[Run, Measured]
-) -> None:
-    """A metric that no run has is a mistake in study.toml, not a result."""
-    for w in study.workloads:
-        mine = [c for c in found if c.workload is w]
-        lone = [s for s in alone if s.workload is w]
-        runs = [measured[r] for c in mine for p in c.seeds for r in (p.before, p.after)]
-        runs += [measured[r] for s in lone for r in s.runs]
-        for expression in dict.fromkeys([c.expression for c in mine] + [s.metric.expression(s.row.x) for s in lone]):
-            read = [m.values[expression] for m in runs if m.ok and expression in m.values]
-            if read and not any(v is not None for v in read):
-                raise StudyInvalid(
-                    f"{study.folder / 'study.toml'}:{w.line}: metric: found {expression}, which no run of {w.name} on "
-                    f"{w.machine} reports; should be what the workload counts (docs/workloads.md), and the slice long "
-                    "enough for it"
-                )
+Found = tuple[Study, list[Case], list[Single]]
+
+
+def _simulate(plan: Plan, found: Sequence[Found], progress: Progress | None) -> dict[Run, Measured]:
+    """Simulate all runs. A metric that no run has is a mistake in study.toml, not a result: the first run of each
+    workload tells before the rest is run, and where that does not have it, all of the first seed."""
+    measured: dict[Run, Measured] = {}
+
+    def more(runs: Iterable[Run]) -> None:
+        done = len(measured)
+        todo = {r: plan.runs[r] for r in runs if r not in measured}
+        look = (lambda some, _all: progress(done + some, len(plan.runs))) if progress else None
+        measured.update(simulate(todo, look))
+
+    read = [(study, w, *of) for study, made, alone in found for w in study.workloads for of in _reads(w, made, alone)]
+    more(runs[0] for _, _, _, runs in read)
+    absent = [of for of in read if measured[of[3][0]].values[of[2]] is None]
+    more(run for _, _, _, runs in absent for run in runs)
+    for study, w, expression, runs in absent:
+        ended = [measured[r] for r in runs if measured[r].ok]
+        if ended and all(m.values[expression] is None for m in ended):
+            raise StudyInvalid(
+                f"{study.folder / 'study.toml'}:{w.line}: metric: found {expression}, which no run of {w.name} on "
+                f"{w.machine} reports; should be what the workload counts (docs/workloads.md), and the slice long "
+                "enough for it"
+            )
+    more(plan.runs)
+    return {run: measured[run] for run in plan.runs}
+
+
+def _reads(w: Workload, found: Sequence[Case], alone: Sequence[Single]) -> list[tuple[str, list[Run]]]:
+    """What is read of a workload, and of which runs of the first seed."""
+    reads: dict[str, list[Run]] = {}
+    for c in found:
+        if c.workload is w:
+            reads.setdefault(c.expression, []).extend([c.seeds[0].before, c.seeds[0].after])
+    for s in alone:
+        if s.workload is w:
+            reads.setdefault(s.metric.expression(s.row.x), []).append(s.runs[0])
+    return list(reads.items())
 
 
 def _unmodelled(study: Study) -> dict[Row, dict[str, Any]]:

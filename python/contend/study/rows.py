@@ -119,8 +119,10 @@ def _row(cell: dict[str, str], at: str, line: int, study: str, variants: Sequenc
         raise wrong("value", f"from value_lo to value_hi ({cell['value_lo']} to {cell['value_hi']})")
     if row.stdev_pct is not None and row.stdev_pct < 0:
         raise wrong("stdev_pct", "at least 0")
-    if row.variant != CHANGE and row.published <= 0:
-        raise wrong("value", "above 0")
+    if row.variant == variants[0] and row.published <= 0:
+        raise wrong("value", "above 0: effects and ratios divide by it")
+    if row.variant != CHANGE and row.published < 0:
+        raise wrong("value", "at least 0")
     return row
 
 
