@@ -200,7 +200,7 @@ def test_explain_names_what_limits_the_run(small: Path) -> None:
         "rest went to guest_spin (50.00 %), then to idle (10.00 %). Guests' kernels wait for locks. Lock holders lost "
         "their CPU 3 times, for "
         "20.00 ms on average and 900.0 us at most, longest in all at zone of vm0 (60.00 ms); waiters lost theirs "
-        "2 times",
+        "or yielded it 2 times",
         "Guests: where the time of their vCPUs went",
         "PAUSE_INSTRUCTION 900 90.00 %",
         "4 1.00 ms 700.0 us 250.0 us 9 2.00 ms spinlock zone of vm0",

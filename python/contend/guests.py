@@ -275,9 +275,10 @@ def preemption_sentence(summary: dict[str, Any]) -> str:
             holders += f", longest in all at {worst['name']} of {worst['guest']} ({seconds(worst['holder_s'])})"
     waiters = ""
     if p["waiter"]:
+        # A directed yield gives the CPU away: to the waiter's guest that is the same.
+        lost = "lost theirs or yielded it" if (summary.get("kvm") or {}).get("yield_to_succeeded") else "lost theirs"
         waiters = (
-            f"; waiters lost theirs {si(p['waiter'])} times, for {duration_us(p['waiter_s'] * 1e6 / p['waiter'])} "
-            "on average"
+            f"; waiters {lost} {si(p['waiter'])} times, for {duration_us(p['waiter_s'] * 1e6 / p['waiter'])} on average"
         )
     return f"{holders}{waiters}."
 
