@@ -39,6 +39,50 @@ def two(contend: Contend, small: Path) -> tuple[str, str]:
     )
 
 
+def test_other_work_is_named_and_compared_by_rates() -> None:
+    load = {"kind": "ping-pong", "round_trips": 200}
+    twice = {**load, "round_trips": 400}
+    host = {"machine": "4c", "workload": load}
+    [against] = package.compare(host, {**host, "workload": twice}, seeds=2, divergence=False).results
+    assert not against.same_work
+    assert against.changed == {"workload.round_trips": ["200", "400"]}
+    rows = {row.name: row for row in against.rows}
+    assert rows["virtual_s"].verdict in ("more", "no spread")
+    assert rows["tasks.switches"].unit == "count/s"
+    [against] = package.compare(host, dict(host), seeds=2, divergence=False).results
+    assert (against.same_work, against.changed) == (True, {})
+
+    def guest(workload: dict[str, Any]) -> dict[str, Any]:
+        return {"machine": "4c", "guest": [{"name": "g", "vcpus": 2, "workload": workload}]}
+
+    [against] = package.compare(guest(load), guest(twice), seeds=2, divergence=False).results
+    assert (against.same_work, against.changed) == (False, {"g.workload.round_trips": ["200", "400"]})
+    hackbench = {"kind": "hackbench", "groups": 1, "fds": 2, "loops": 5}
+    [against] = package.compare(guest(load), guest(hackbench), seeds=2, divergence=False).results
+    assert (against.same_work, against.changed) == (False, {"guest.workload": ["ping-pong", "hackbench"]})
+
+
+def test_what_grows_with_time_is_a_rate() -> None:
+    def host(ms: int) -> dict[str, Any]:
+        return {"machine": "2c", "workload": {"kind": "periodic", "tasks": 4, "duration_ms": ms}}
+
+    asked = ["engine.interrupts", "dispatches", "tasks.runtime_s", "tasks.count", "wakeups.far_pct"]
+    [against] = package.compare(host(100), host(200), seeds=2, metrics=asked, divergence=False).results
+    units = {row.name: row.unit for row in against.rows}
+    assert units == {
+        "engine.interrupts": "count/s", "dispatches": "count/s", "tasks.runtime_s": "s/s", "tasks.count": "count",
+        "wakeups.far_pct": "%",
+    }  # fmt: skip
+    xen = {
+        "machine": "2c",
+        "xen": {"scheduler": "credit2"},
+        "guest": [{"name": "d", "vcpus": 3, "kernel": False, "workload": {"kind": "hogs", "tasks": 3}}],
+    }
+    short, long = ({**xen, "horizon_s": s} for s in (0.1, 0.2))
+    [against] = package.compare(short, long, seeds=2, divergence=False).results
+    assert {row.name: row.unit for row in against.rows}["d: waited"] == "s/s"
+
+
 def test_two_results(contend: Contend, two: tuple[str, str], tmp_path: Path) -> None:
     done = contend("compare", *two, "--json")
     assert done.returncode == 0, done.stderr

@@ -312,8 +312,8 @@ def quantities(summary: dict[str, Any]) -> list[Quantity]:
     total = summary["guests_total"]
     out: list[Quantity] = []
 
-    def add(name: str, unit: str, value: float | None, better: int = NEITHER) -> None:
-        out.append(Quantity("guests", name, unit, value, better, grows=unit == "count"))
+    def add(name: str, unit: str, value: float | None, better: int = NEITHER, *, summed: bool = False) -> None:
+        out.append(Quantity("guests", name, unit, value, better, grows=summed or unit == "count"))
 
     add("last guest finished", "s", total["finished_s"], LESS)
     for key, words in SHARES.items():
@@ -330,7 +330,7 @@ def quantities(summary: dict[str, Any]) -> list[Quantity]:
         add("of these, without a lock", "count", y["failed_unlocked"])
     p = total["lock_preemption"]
     add("lock holders that lost their CPU", "count", p["holder"], LESS)
-    add("time that they lost", "s", p["holder_s"], LESS)
+    add("time that they lost", "s", p["holder_s"], LESS, summed=True)
     add("longest such time", "s", p["holder_max_us"] / 1e6, LESS)
     add("lock waiters that lost their CPU", "count", p["waiter"], LESS)
     return out

@@ -6,6 +6,7 @@ a sweep and `jq` on `contend run --json` speak of the same thing.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -41,6 +42,10 @@ class Quantity:
             return self
         value = None if self.value is None else self.value / (virtual_s or 1)
         return Quantity(self.group, self.name, f"{self.unit}/s", value, self.better)
+
+    def judged(self, is_judged: bool) -> Quantity:
+        """The same; neither direction is better where it is not judged."""
+        return self if is_judged else dataclasses.replace(self, better=NEITHER)
 
 
 def better_of(name: str) -> int:
@@ -105,7 +110,27 @@ def asked(summary: dict[str, Any], expression: str) -> Quantity:
     head = expression.partition(".")[0]
     unit = "us" if head in ("latency", "wakeup_latency_us") else "/s" if head == "rate" else ""
     unit = unit or ("s" if expression.endswith("_s") else "%" if expression.endswith("_pct") else "count")
-    return Quantity("metric", expression, unit, read(summary, expression), better_of(expression))
+    return Quantity(
+        "metric", expression, unit, read(summary, expression), better_of(expression), grows=_grows(expression)
+    )
+
+
+GROWING = ("dispatches", "events", "wakeups.made", "rq.contended", "rq.wait_ms")
+GROWING_IN = ("engine.", "kvm.", "ledger_ns.", "wakeups.", "xen.perf.", "guests_total.exits")
+GROWING_NAMES = (
+    "runtime_s", "delay_s", "wait_s", "hold_s", "run_s", "switches", "preempted", "migrations", "contended",
+    "acquisitions", "nr_throttled", "throttled_s", "dispatches", "moves", "holder", "holder_s", "waiter", "waiter_s",
+    "exits_count",
+)  # fmt: skip
+"""Last parts of paths into the summary that are counts and sums over a run."""
+
+
+def _grows(expression: str) -> bool:
+    """Is it a count or a sum over the run? Of what is divided both may be."""
+    if " / " in expression or expression.endswith("_pct"):
+        return False
+    counts = expression in GROWING or (expression.startswith(GROWING_IN) and expression not in SHORT)
+    return counts or ("." in expression and expression.rpartition(".")[2] in GROWING_NAMES)
 
 
 def quantities(summary: dict[str, Any]) -> list[Quantity]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from contend import explain, given, guests
 from contend._core import ContendError
+from contend.comparing import work
 from contend.comparing.divergence import Divergence, diverge, identity
 from contend.comparing.numbers import SEEDS_DEFAULT, SEEDS_MAX
 from contend.comparing.sides import Comparable, Side, read, seeds_of
@@ -224,10 +225,9 @@ def _rows(result: Runs, baseline: Runs, metrics: Sequence[str] | None) -> tuple[
     # Seeds alone are no pairs; costs are.
     paired = [seed for seed in baseline.ended if seed in result.ended]
     olds, news = ([runs.ended[s] for s in (paired if drawn else runs.ended)] for runs in (baseline, result))
-    everything = [*olds, *news]
-    same_work = len({(s["workload"], s["outcome"]) for s in everything}) == 1 and all(
-        s["outcome"] == "finished" for s in everything
-    )
+    same_work = all(s["outcome"] == "finished" for s in [*olds, *news])
+    if result.result and baseline.result:
+        same_work = same_work and work.same_work(baseline.result, result.result)
     if min(len(olds), len(news)) < 2:
         return same_work, ()
 
@@ -241,7 +241,8 @@ def _rows(result: Runs, baseline: Runs, metrics: Sequence[str] | None) -> tuple[
                 for m in metrics
                 for q in ([x for x in found if x.group == m] if m in groups else [named.get(m) or asked(summary, m)])
             ]
-        return {q.name: q if same_work else q.rate(summary["virtual_s"]) for q in found}
+        # More time for other work is neither better nor worse.
+        return {q.name: q if same_work else q.rate(summary["virtual_s"]).judged(q.name != "virtual_s") for q in found}
 
     spread = _spread(baseline, result)
     old, new = [of(s) for s in olds], [of(s) for s in news]
@@ -344,6 +345,8 @@ def compare(
             both = (base.ended[common[0]], runs.ended[common[0]])
             parted = diverge(base.side.scenario, runs.side.scenario, both, common[0])
         changed = changes(runs.first, base.first)
+        if runs.result and base.result:
+            changed |= work.changed(runs.result, base.result)
         against.append(Against(runs, changed, same_work, _spread(base, runs), rows, parted))
     for m in metrics or ():
         rows = tuple(r for a in against for r in a.rows if m in (r.name, r.group))

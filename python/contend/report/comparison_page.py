@@ -6,6 +6,7 @@ from typing import Any
 
 from contend import explain as explaining
 from contend import guests
+from contend.comparing import work
 from contend.quantity import quantities, shown
 from contend.report import latency, over_time, run_page
 from contend.report.page import Cell, Figure, Page, facts, folded, keys, paragraph, table
@@ -77,10 +78,6 @@ def labels_of(names: list[str], results: list[Result]) -> list[str]:
     )
 
 
-def _same_work(a: Result, b: Result) -> bool:
-    return a.outcome == b.outcome == "finished" and a.summary["workload"] == b.summary["workload"]
-
-
 def change_words(old: float, new: float) -> str:
     """How a number changed: `+3.0 %`, `2.5x`."""
     if not old:
@@ -91,7 +88,7 @@ def change_words(old: float, new: float) -> str:
 
 def _ledgers(base: Result, result: Result) -> tuple[list[tuple[str, float, float]], str]:
     """The accounts of both in CPU-seconds, or by virtual second where the runs did not do the same work to its end."""
-    same = _same_work(base, result)
+    same = work.same_work(base, result)
     old, new = (1.0 if same else r.summary["virtual_s"] or 1.0 for r in (base, result))
     b, r = base.ledger(), result.ledger()
     rows = [(a, b.get(a, 0) / 1e9 / old, r.get(a, 0) / 1e9 / new) for a in dict.fromkeys([*b, *r])]
@@ -100,7 +97,7 @@ def _ledgers(base: Result, result: Result) -> tuple[list[tuple[str, float, float
 
 def _answer(label: str, base: Result, result: Result) -> str:
     sentences = [f"{label}:"]
-    if _same_work(base, result):
+    if work.same_work(base, result):
         old, new = base.summary["virtual_s"], result.summary["virtual_s"]
         sentences.append(f"the work took {seconds(new)} instead of {seconds(old)} ({change_words(old, new)}).")
     rows, unit = _ledgers(base, result)
@@ -117,11 +114,12 @@ def _answer(label: str, base: Result, result: Result) -> str:
 
 
 def _changed(base: Result, result: Result) -> list[tuple[str, str]]:
-    """Features that differ, of the host, its guests and Xen."""
+    """What differs: workloads, and features of the host, its guests and Xen."""
     s, b = result.summary, base.summary
     features = {k: [b["features"].get(k), v] for k, v in s["features"].items() if b["features"].get(k) != v}
     features |= guests.changed(s, b) | xen.changed(s, b)
-    return [(k, f"{a} \N{RIGHTWARDS ARROW} {z}") for k, (a, z) in xen.collapsed(features, s, b).items()]
+    pairs = work.changed(result, base) | xen.collapsed(features, s, b)
+    return [(k, f"{a} \N{RIGHTWARDS ARROW} {z}") for k, (a, z) in pairs.items()]
 
 
 def _key_figures(labels: list[str], results: list[Result]) -> str:
@@ -171,8 +169,8 @@ def _ran(names: list[str], labels: list[str], results: list[Result]) -> list[str
     changed = []
     for label, r in zip(labels[1:], results[1:], strict=True):
         pairs = _changed(results[0], r)
-        html = facts(pairs) if pairs else paragraph("No feature differs.")
-        changed.append(folded(f"What was changed for {label}: {len(pairs)} features", html))
+        html = facts(pairs) if pairs else paragraph("Neither the work nor a feature differs.")
+        changed.append(folded(f"What was changed for {label}: {len(pairs)} keys", html))
     words = (
         "The first is the baseline. One run each: a difference may be chance; contend compare repeats "
         "runs and gives intervals."
@@ -258,7 +256,7 @@ def _differences(label: str, base: Result, result: Result) -> str:
         ("change", ""),
         ("what it is", "fold"),
     ]
-    same = _same_work(base, result)
+    same = work.same_work(base, result)
     old, new = (
         {q.name: q for q in (q if same else q.rate(r.summary["virtual_s"]) for q in quantities(r.summary))}
         for r in (base, result)

@@ -192,17 +192,17 @@ def quantities(summary: dict[str, Any]) -> list[Quantity]:
     x = summary["xen"]
     out: list[Quantity] = []
 
-    def add(name: str, unit: str, value: float | None, better: int = NEITHER) -> None:
-        out.append(Quantity("Xen", name, unit, value, better, grows=unit == "count"))
+    def add(name: str, unit: str, value: float | None, better: int = NEITHER, *, summed: bool = False) -> None:
+        out.append(Quantity("Xen", name, unit, value, better, grows=summed or unit == "count"))
 
     for d in x["domains"]:
         add(f"{d['name']}: of one pCPU", "%", d["cpu_pct"])
         add(f"{d['name']}: share of all domains' time", "%", d["share_pct"])
-        add(f"{d['name']}: waited", "s", d["wait_s"], LESS)
+        add(f"{d['name']}: waited", "s", d["wait_s"], LESS, summed=True)
         add(f"{d['name']}: longest wait", "s", d["wait_max_us"] / 1e6, LESS)
         add(f"{d['name']}: within its soft affinity", "%", d["soft_pct"], MORE)
         add(f"{d['name']}: moves between pCPUs", "count", d["moves"])
-    add("time outside soft affinity", "s", outside(x)["seconds"], LESS)
+    add("time outside soft affinity", "s", outside(x)["seconds"], LESS, summed=True)
     add("passes of the scheduler", "count", passes(x)["runs"])
     add("of these, in vain", "count", passes(x)["in_vain"])
     add("try-locks that failed", "count", x["trylocks_failed"])
