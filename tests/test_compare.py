@@ -12,8 +12,11 @@ from typing import Any
 import contend as package
 import pytest
 from conftest import ENDLESS, Contend
+from contend.comparing import work
+from contend.comparing.comparison import Against
 from contend.comparing.divergence import diverge, first_difference
 from contend.comparing.statistics import NONE, welch
+from contend.quantity import asked
 
 pytestmark = pytest.mark.slow
 
@@ -62,12 +65,78 @@ def test_other_work_is_named_and_compared_by_rates() -> None:
     assert (against.same_work, against.changed) == (False, {"guest.workload": ["ping-pong", "hackbench"]})
 
 
+def against(old: dict[str, Any], new: dict[str, Any], **options: Any) -> Against:
+    [found] = package.compare(old, new, seeds=2, divergence=False, **options).results
+    return found
+
+
+def test_guests_have_more_to_do_if_there_are_more_of_them() -> None:
+    def host(**keys: Any) -> dict[str, Any]:
+        load = {"kind": "ping-pong", "round_trips": 50}
+        return {"machine": "4c", "guest": [{"name": "g", "vcpus": 2, "workload": load, **keys}]}
+
+    found = against(host(copies=2), host(copies=4))
+    assert (found.same_work, found.changed) == (False, {"g.copies": ["2", "4"]})
+    rows = {row.name: row for row in found.rows}
+    assert rows["last guest finished"].better == 0, "of other work"
+    found = against(host(), host(vcpus=4))
+    assert found.same_work, "the same on more CPUs, as on a larger machine"
+    assert found.changed["g.vcpus"] == ["2", "4"]
+    boot = {"kind": "guest-boot", "serial_ms": 1, "init_us": 100, "service_ms": 1}
+    assert not against(host(workload=boot), host(workload=boot, vcpus=4)).same_work, "so much for each CPU"
+    assert against(host(), host(name="h")).same_work
+    both = {**host(), "guest": [*host()["guest"], *host(name="h")["guest"]]}
+    behind = {**host(), "guest": [*host()["guest"], *host(name="h", background=True)["guest"]]}
+    found = against(both, behind)
+    assert (found.same_work, found.changed) == (False, {"h.background": ["false", "true"]})
+
+
+def test_files_are_told_apart_by_what_is_in_them(tmp_path: Path) -> None:
+    def host(file: str, loops: int) -> dict[str, Any]:
+        path = tmp_path / file
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(json.dumps({"tasks": {"a": {"loop": loops, "run": 900, "sleep": 1000}}}))
+        return {"machine": "2c", "workload": {"kind": "rt-app", "file": str(path)}}
+
+    few, many, same = host("a/x.json", 5), host("b/x.json", 10), host("c/y.json", 5)
+    found = against(few, many)
+    assert (found.same_work, list(found.changed)) == (False, ["workload.file"])
+    assert len(set(found.changed["workload.file"])) == 2
+    found = against(few, same)
+    assert (found.same_work, found.changed) == (True, {})
+    for name, what in (("few", few), ("many", many), ("same", same)):
+        package.run(what, out=tmp_path / "r" / name)
+    stored = [package.load(tmp_path / "r" / name) for name in ("few", "many", "same")]
+    assert not work.same_work(stored[0], stored[1])
+    assert work.same_work(stored[0], stored[2], package.run(few))
+
+
+GROWING = [
+    "dispatches", "events", "tasks.runtime_s", "kvm.halt_wait_ns", "metrics.counts.x.count", "wakeup_latency_us.count",
+    "guests.g.exits.HLT", "guests_total.ledger_ns.user", "xen.domains.d.offline_s", "xen.trylocks", "rq.contended",
+    "rq.wait_ms", "groups./a.b.bandwidth.nr_periods", "tasks.switches / tasks.count",
+]  # fmt: skip
+LASTING = [
+    "virtual_s", "virtual_ns", "cpus", "rate.x", "latency.x.p99.9", "wakeup_latency_us.p99.9", "ledger_pct.idle",
+    "locks.l.wait_max_us", "guests_total.finished_s", "guests_total.steal_pct", "groups.g.runtime_share", "tasks.count",
+    "xen.domains.d.weight", "dispatches / virtual_s", "wakeups_per_s", "rq.contended_pct", "probes_per_search",
+]  # fmt: skip
+
+
+def test_counters_and_sums_grow_and_the_rest_does_not() -> None:
+    summary = package.run(SCENARIO).summary
+    assert {e: asked(summary, e).grows for e in [*GROWING, *LASTING]} == {
+        **dict.fromkeys(GROWING, True),
+        **dict.fromkeys(LASTING, False),
+    }
+
+
 def test_what_grows_with_time_is_a_rate() -> None:
     def host(ms: int) -> dict[str, Any]:
         return {"machine": "2c", "workload": {"kind": "periodic", "tasks": 4, "duration_ms": ms}}
 
-    asked = ["engine.interrupts", "dispatches", "tasks.runtime_s", "tasks.count", "wakeups.far_pct"]
-    [against] = package.compare(host(100), host(200), seeds=2, metrics=asked, divergence=False).results
+    metrics = ["engine.interrupts", "dispatches", "tasks.runtime_s", "tasks.count", "wakeups.far_pct"]
+    [against] = package.compare(host(100), host(200), seeds=2, metrics=metrics, divergence=False).results
     units = {row.name: row.unit for row in against.rows}
     assert units == {
         "engine.interrupts": "count/s", "dispatches": "count/s", "tasks.runtime_s": "s/s", "tasks.count": "count",

@@ -15,6 +15,7 @@ import pytest
 import study_files
 from conftest import Contend
 from contend.report import report
+from contend.sweeping.effects import levels
 
 CHROMIUM = shutil.which("chromium")
 
@@ -115,6 +116,13 @@ def test_results_side_by_side(results: dict[str, Path]) -> None:
     assert "instead of" in html
 
 
+def test_other_work_is_told_from_the_same_side_by_side(results: dict[str, Path]) -> None:
+    html = report(package.load(results["new"]), package.run(HACKBENCH, set={"workload.loops": 40}))
+    assert "workload.loops" in html
+    assert "CPU-seconds a virtual second" in html
+    assert "the work took" not in html
+
+
 def test_a_study_has_its_scatter_with_the_identity_line(results: dict[str, Path]) -> None:
     found = json.loads(results["study"].read_text())
     html = report(results["study"])
@@ -138,6 +146,12 @@ def test_a_sweep_has_maps_lines_and_samples(results: dict[str, Path]) -> None:
     scatter = figures(html)[-1]
     shown_points = sum(len(t["x"]) for t in scatter["data"] if t["visible"])
     assert shown_points == len(table)
+
+
+def test_levels_of_a_sweep_are_named_by_what_is_in_them() -> None:
+    assert levels([1485, 878, 1342], most=2, bins=2) == ["1342 to 1485", "878", "1342 to 1485"]
+    named = levels([i / 7 for i in range(100)])
+    assert list(dict.fromkeys(named))[:2] == ["0 to 2.71429", "2.85714 to 5.57143"]
 
 
 def test_no_page_names_another_place(results: dict[str, Path]) -> None:

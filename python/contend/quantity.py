@@ -108,29 +108,47 @@ def asked(summary: dict[str, Any], expression: str) -> Quantity:
     if known is not None:
         return known
     head = expression.partition(".")[0]
-    unit = "us" if head in ("latency", "wakeup_latency_us") else "/s" if head == "rate" else ""
+    samples = expression.endswith(".count")
+    unit = "us" if head in ("latency", "wakeup_latency_us") and not samples else "/s" if head == "rate" else ""
     unit = unit or ("s" if expression.endswith("_s") else "%" if expression.endswith("_pct") else "count")
     return Quantity(
         "metric", expression, unit, read(summary, expression), better_of(expression), grows=_grows(expression)
     )
 
 
-GROWING = ("dispatches", "events", "wakeups.made", "rq.contended", "rq.wait_ms")
-GROWING_IN = ("engine.", "kvm.", "ledger_ns.", "wakeups.", "xen.perf.", "guests_total.exits")
-GROWING_NAMES = (
-    "runtime_s", "delay_s", "wait_s", "hold_s", "run_s", "switches", "preempted", "migrations", "contended",
-    "acquisitions", "nr_throttled", "throttled_s", "dispatches", "moves", "holder", "holder_s", "waiter", "waiter_s",
-    "exits_count",
+LASTING = (
+    "schema", "seed", "cpus", "vcpus", "id", "locks_used", "locks", "tasks", "weight", "cap", "lock", "finished_s",
+    "runtime_share", "per_s", "speed", "recorded_speed", "run_times_x",
 )  # fmt: skip
-"""Last parts of paths into the summary that are counts and sums over a run."""
+"""Last parts of expressions that are no counters and no sums, besides those that end in one of `UNITS`."""
+
+UNITS = ("_pct", "_us", "_ms")
+"""Shares, settings, and the longest of times: sums are in s or ns."""
 
 
 def _grows(expression: str) -> bool:
-    """Is it a count or a sum over the run? Of what is divided both may be."""
-    if " / " in expression or expression.endswith("_pct"):
-        return False
-    counts = expression in GROWING or (expression.startswith(GROWING_IN) and expression not in SHORT)
-    return counts or ("." in expression and expression.rpartition(".")[2] in GROWING_NAMES)
+    """Does it grow with the time that was simulated? Counters and sums do; the length itself is no such sum."""
+    return expression not in ("virtual_s", "virtual_ns") and _power(expression) == 1
+
+
+def _power(expression: str) -> int:
+    """The power of time by which it grows: 1 of counters and sums, 0 of the rest, by difference of quotients."""
+    if expression in SHORT:
+        return _power(SHORT[expression][0])
+    above, quotient, below = expression.partition(" / ")
+    if quotient:
+        return _power(above.strip()) - _power(below.strip())
+    parts = expression.split(".")
+    head, last = parts[0], parts[-1]
+    if head in ("rate", "set", "features", "rescaled", "ledger_pct"):
+        return 0
+    # Of latencies only the number of samples; a percentile's name may hold a point.
+    if head in ("latency", "wakeup_latency_us") or "latencies_us" in parts:
+        return int(last == "count")
+    # How many tasks there were.
+    if last in ("count", "exited") and parts[-2:-1] == ["tasks"]:
+        return 0
+    return int(last not in LASTING and not last.endswith(UNITS))
 
 
 def quantities(summary: dict[str, Any]) -> list[Quantity]:

@@ -11,9 +11,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 const EVENTS_PER_LOOK: u64 = 20_000;
 /// And the most virtual time: a CPU that computes on in place makes few events.
 const LOOK_EVERY: Nanos = 100_000_000;
-/// The first calls come after so much virtual time, and twice as much each time: where a policy does not return from one of its first calls, the
-/// last progress tells how far it came.
-const FIRST_LOOK: Nanos = 10_000;
 
 /// What runs on the machine.
 pub(crate) trait System {
@@ -54,9 +51,8 @@ fn run_to_end(
     let mut seen = (0, 0, 0);
     // Looking for stalls walks the task table: do it rarely.
     let mut next_look = limits.stall / 4;
-    let mut every = FIRST_LOOK;
     loop {
-        let until = horizon.min(engine.settled_now().saturating_add(every));
+        let until = horizon.min(engine.settled_now().saturating_add(LOOK_EVERY));
         match engine.run(stacks, until, EVENTS_PER_LOOK) {
             Stop::Asked => return Outcome::Finished,
             Stop::Horizon if until < horizon => {}
@@ -64,7 +60,6 @@ fn run_to_end(
             Stop::Nothing => return Outcome::Deadlock(system.who_waits()),
             Stop::Budget => {}
         }
-        every = (2 * every).min(LOOK_EVERY);
         let now = engine.settled_now();
         let dispatches = engine.dispatches.get();
         let known = (horizon != NEVER).then_some(horizon);

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 SCHEMA = 1
+ELAPSED = ("virtual_s", "last guest finished")
 RAN = ("workload", "machine", "cpus", "policy", "set", "outcome", "virtual_s", "contend")
 
 Progress = Callable[[int, int], object]
@@ -242,7 +243,7 @@ def _rows(result: Runs, baseline: Runs, metrics: Sequence[str] | None) -> tuple[
                 for q in ([x for x in found if x.group == m] if m in groups else [named.get(m) or asked(summary, m)])
             ]
         # More time for other work is neither better nor worse.
-        return {q.name: q if same_work else q.rate(summary["virtual_s"]).judged(q.name != "virtual_s") for q in found}
+        return {q.name: q if same_work else q.rate(summary["virtual_s"]).judged(q.name not in ELAPSED) for q in found}
 
     spread = _spread(baseline, result)
     old, new = [of(s) for s in olds], [of(s) for s in news]

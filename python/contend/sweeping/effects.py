@@ -40,18 +40,19 @@ def metric_of(table: pl.DataFrame, about: dict[str, Any]) -> dict[str, Any] | No
 
 
 def levels(values: list[Any], most: int = LEVELS_MAX, bins: int = BINS) -> list[str]:
-    """The level of each value: itself, or one of some bins of equal size where a number has more values than `most`."""
+    """The level of each value: itself, or one of some bins of equal size where a number has more values than `most`.
+
+    A bin is named by the smallest and the largest value in it.
+    """
     distinct = sorted(set(values), key=lambda v: (isinstance(v, str), v))
     if len(distinct) <= most or any(isinstance(v, str) for v in distinct):
         return [str(v) for v in values]
     order = sorted(values)
     edges = [order[len(order) * i // bins] for i in range(bins)]
-    tops = [*edges[1:], order[-1]]
-    out = []
-    for v in values:
-        i = max(i for i in range(bins) if edges[i] <= v)
-        out.append(f"{edges[i]:g} to {tops[i]:g}")
-    return out
+    held = [max(i for i in range(bins) if edges[i] <= v) for v in values]
+    inside = {i: [v for v, at in zip(values, held, strict=True) if at == i] for i in set(held)}
+    names = {i: f"{min(of):g}" if min(of) == max(of) else f"{min(of):g} to {max(of):g}" for i, of in inside.items()}
+    return [names[i] for i in held]
 
 
 def effects(table: pl.DataFrame, about: dict[str, Any], metric: str) -> list[Effect]:

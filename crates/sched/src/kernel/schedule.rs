@@ -212,13 +212,22 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
                     return Some(task);
                 }
                 Pick::Finished(task) => {
-                    self.verify_finished(p, held, task);
-                    self.with_task(p, held, task, |rd, e| {
-                        self.policy.dequeue(&mut rd.pol, task, &mut e.pol, Dequeue::Sleep, now);
-                        e.delayed = false;
-                        e.queued_on = None;
-                        rd.nr_queued -= 1;
+                    self.must_exist(held.0, task, "pick_next");
+                    let was = self.with_task(p, held, task, |rd, e| {
+                        let was = (e.queued_on, e.delayed);
+                        if was == (Some(held.0), true) {
+                            self.policy.dequeue(&mut rd.pol, task, &mut e.pol, Dequeue::Sleep, now);
+                            e.delayed = false;
+                            e.queued_on = None;
+                            rd.nr_queued -= 1;
+                        }
+                        was
                     });
+                    // Only a sleeping task that is still queued here is finished with.
+                    if was != (Some(held.0), true) {
+                        let is = described(was.0, was.1);
+                        policy_error(format!("pick_next on {:?} named Finished({task:?}), which {is}", held.0));
+                    }
                     wake_protocol::leave_queue(p, self.task(task).words());
                 }
             }
@@ -230,18 +239,6 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         self.must_exist(held.0, task, "pick_next");
         let (queued_on, delayed) = self.with_task(p, held, task, |_, e| (e.queued_on, e.delayed));
         must_be_runnable(held.0, task, queued_on, delayed, "pick_next");
-    }
-
-    /// Only a sleeping task that is still queued here is finished with.
-    fn verify_finished(&self, p: &P, held: &Held, task: TaskId) {
-        let named = || format!("pick_next on {:?} named Finished({task:?}), which", held.0);
-        if !self.tasks.exists(task) {
-            policy_error(format!("{} does not exist", named()));
-        }
-        let (queued_on, delayed) = self.with_task(p, held, task, |_, e| (e.queued_on, e.delayed));
-        if queued_on != Some(held.0) || !delayed {
-            policy_error(format!("{} {}", named(), described(queued_on, delayed)));
-        }
     }
 
     /// The policy named nobody: say whom it should have.

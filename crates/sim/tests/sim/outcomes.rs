@@ -116,16 +116,15 @@ fn interrupted() {
         limits: Limits::default(),
         guests: Guests::default(),
     };
-    let mut looks = Vec::new();
+    let mut looks = 0;
     let r = simulate(p.policy, setup, None, &mut |status| {
-        looks.push((status.alive, status.dispatches));
-        looks.len() < 20
+        assert_eq!(status.alive, 1);
+        looks += 1;
+        looks < 3
     })
     .expect("stacks");
     check(&r, "interrupted", "");
-    assert_eq!(looks.len(), 20);
-    assert_eq!(looks[19].0, 1);
-    assert!(looks.iter().any(|(_, dispatches)| (1..8).contains(dispatches)), "an early one: {looks:?}");
+    assert_eq!(looks, 3);
 }
 
 // ---- policies that go wrong ---------------------------------------------------------------------------------------
@@ -237,7 +236,7 @@ fn policy_errors() {
         "pick_next found nothing on cpu0 where 2 tasks are runnable (task1, task2)",
     );
     let finished = |task| run(Wrong::Finished(task));
-    check(&finished(4711), "policy-error", "pick_next on cpu0 named Finished(task4711), which does not exist");
+    check(&finished(4711), "policy-error", "pick_next on cpu0 named task4711, which does not exist");
     check(&finished(0), "policy-error", "pick_next on cpu0 named Finished(task0), which is queued nowhere");
     check(&finished(1), "policy-error", "pick_next on cpu0 named Finished(task1), which is queued on cpu0, awake");
     let r = run(Wrong::Panic);
