@@ -159,8 +159,8 @@ def quantities(summary: dict[str, Any]) -> list[Quantity]:
 
     out: list[Quantity] = []
 
-    def add(group: str, name: str, unit: str, better: int = NEITHER, *, grows: bool = False) -> None:
-        out.append(Quantity(group, name, unit, read(summary, name), better, grows))
+    def add(group: str, name: str, unit: str, better: int = NEITHER) -> None:
+        out.append(Quantity(group, name, unit, read(summary, name), better, _grows(name)))
 
     # A run that was cut off took as long as it was told to.
     add("run", "virtual_s", "s", LESS if summary["outcome"] == "finished" else NEITHER)
@@ -174,21 +174,21 @@ def quantities(summary: dict[str, Any]) -> list[Quantity]:
             add("wake-ups", f"wakeup_latency_us.{which}", "us", LESS)
         add("wake-ups", "wakeups.far_pct", "%")
     for name in ("tasks.switches", "tasks.preempted", "tasks.migrations", "engine.ipis"):
-        add("scheduling", name, "count", grows=True)
-    add("scheduling", "tasks.delay_s", "s", LESS, grows=True)
+        add("scheduling", name, "count")
+    add("scheduling", "tasks.delay_s", "s", LESS)
     for g in summary.get("groups", []):
         share = 100 * g["runtime_share"]
         out.append(Quantity("groups", f"groups.{g['name']}.runtime_share", "%", share))
-        add("groups", f"groups.{g['name']}.delay_s", "s", LESS, grows=True)
+        add("groups", f"groups.{g['name']}.delay_s", "s", LESS)
         if g.get("bandwidth"):
-            add("groups", f"groups.{g['name']}.bandwidth.nr_throttled", "count", LESS, grows=True)
-            add("groups", f"groups.{g['name']}.bandwidth.throttled_s", "s", LESS, grows=True)
+            add("groups", f"groups.{g['name']}.bandwidth.nr_throttled", "count", LESS)
+            add("groups", f"groups.{g['name']}.bandwidth.throttled_s", "s", LESS)
     for kind in summary["lock_kinds"]:
-        add("locks", f"lock_kinds.{kind['kind']}.contended", "count", LESS, grows=True)
-        add("locks", f"lock_kinds.{kind['kind']}.wait_s", "s", LESS, grows=True)
+        add("locks", f"lock_kinds.{kind['kind']}.contended", "count", LESS)
+        add("locks", f"lock_kinds.{kind['kind']}.wait_s", "s", LESS)
     for account in summary["ledger_ns"]:
         loss = account not in USEFUL and account != "idle"
-        add("ledger", f"ledger_ns.{account}", "ns", LESS if loss else NEITHER, grows=True)
+        add("ledger", f"ledger_ns.{account}", "ns", LESS if loss else NEITHER)
     return out + guests.quantities(summary) + report.quantities(summary)
 
 

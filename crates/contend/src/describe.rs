@@ -97,15 +97,8 @@ fn policies() -> Value {
         PolicyKind::Eevdf => "earliest eligible virtual deadline first (Linux 6.6 to today)",
     };
     let all = Preset::all();
-    let mut kinds: Vec<PolicyKind> = Vec::new();
-    for preset in &all {
-        if !kinds.contains(&preset.policy) {
-            kinds.push(preset.policy);
-        }
-    }
-    kinds
-        .into_iter()
-        .map(|kind| {
+    (PolicyKind::ALL.iter())
+        .map(|&kind| {
             let presets: Vec<&str> = all.iter().filter(|p| p.policy == kind).map(|p| p.name).collect();
             json!({ "name": kind.name(), "doc": doc(kind), "presets": presets })
         })

@@ -92,7 +92,7 @@ def compare(
             progress=line,
         )
     if plot:
-        plotting.draw([r.result for r in (found.baseline, *(a.runs for a in found.results)) if r.result], plot)
+        plotting.draw([r.result for r in (found.baseline, *(a.runs for a in found.results))], plot)
     if as_json:
         click.echo(json.dumps(found.to_dict(), indent=2))
     else:

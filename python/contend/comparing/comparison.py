@@ -76,13 +76,13 @@ class Row:
 class Runs:
     """The runs of one side: summaries by seed. Those that did not end as asked are in `failed`, and nowhere else.
 
-    `result` is the run of the first seed with its tables, where they are kept.
+    `result` is the run of the first seed with its tables.
     """
 
     side: Side
     ended: dict[int, dict[str, Any]]
     failed: dict[int, dict[str, Any]]
-    result: Result | None = None
+    result: Result
 
     @property
     def first(self) -> dict[str, Any]:
@@ -227,8 +227,7 @@ def _rows(result: Runs, baseline: Runs, metrics: Sequence[str] | None) -> tuple[
     paired = [seed for seed in baseline.ended if seed in result.ended]
     olds, news = ([runs.ended[s] for s in (paired if drawn else runs.ended)] for runs in (baseline, result))
     same_work = all(s["outcome"] == "finished" for s in [*olds, *news])
-    if result.result and baseline.result:
-        same_work = same_work and work.same_work(baseline.result, result.result)
+    same_work = same_work and work.same_work(baseline.result, result.result)
     if min(len(olds), len(news)) < 2:
         return same_work, ()
 
@@ -345,9 +344,7 @@ def compare(
         if divergence and common and common[0] not in base.side.costs:
             both = (base.ended[common[0]], runs.ended[common[0]])
             parted = diverge(base.side.scenario, runs.side.scenario, both, common[0])
-        changed = changes(runs.first, base.first)
-        if runs.result and base.result:
-            changed |= work.changed(runs.result, base.result)
+        changed = changes(runs.first, base.first) | work.changed(runs.result, base.result)
         against.append(Against(runs, changed, same_work, _spread(base, runs), rows, parted))
     for m in metrics or ():
         rows = tuple(r for a in against for r in a.rows if m in (r.name, r.group))

@@ -133,11 +133,10 @@ cmd-10 [000] d..2. 1.000500: sched_switch: prev_comm=cmd prev_pid=10 prev_prio=1
         "sched_process_exec: filename=/bin/cmd pid=10 old_pid=10",
         "sched_wakeup: comm=sh pid=10 prio=120 target_cpu=000",
     );
-    let (model, _) =
+    let (other, _) =
         RecordingSpec { all: true, ..spec.clone() }.model(unexecuted.into(), &|_| Ok(free())).expect("a recording");
-    let told: Vec<What> = model.steps_of(0).filter(|s| matches!(s, What::Run(_) | What::Sched(_))).collect();
+    let told: Vec<What> = other.steps_of(0).filter(|s| matches!(s, What::Run(_) | What::Sched(_))).collect();
     assert!(matches!(told[..], [What::Run(_), What::Sched(_), What::Run(_), What::Run(_), What::Sched(_)]), "{told:?}");
-    let (model, _) = spec.model(text.into(), &|_| Ok(free())).expect("a recording");
     // Through a file.
     let again = Model::parse(&Model::Exact(model.clone()).to_bytes(), "m").expect("a model");
     assert!(matches!(again, Model::Exact(again) if again.steps == model.steps));
@@ -225,7 +224,7 @@ fn sessions_are_inherited_and_begun() {
     assert_eq!(groups.iter().collect::<std::collections::BTreeSet<_>>().len(), 4, "{groups:?}");
 }
 
-/// `cmd` wakes `kid` and runs on; both are compared by their numbers, not by the pid, which another task gets afterwards.
+/// `cmd` wakes `kid0`, which exits; `kid1` gets its pid.
 const KIDS: &str = "\
 sh-10 [000] ..... 1.000010: sched_process_exec: filename=/bin/cmd pid=10 old_pid=10
 cmd-10 [000] ..... 1.000020: sched_process_fork: comm=cmd pid=10 child_comm=kid0 child_pid=11
@@ -271,20 +270,9 @@ fn wakeups_stand_in_where_there_is_no_waking() {
 /// Whose run lasted a slice may have been stopped by the kernel, which finds that out in a call that reads a clock of CPU time.
 #[test]
 fn who_ran_for_a_slice_did_not_yield() {
-    let switch = |us: u64, prev: u32, next: u32| {
-        format!(
-            "t-{prev} [000] d..2. 1.{us:06}: sched_switch: prev_comm=t prev_pid={prev} prev_prio=120 prev_state=R ==> next_comm=t next_pid={next} next_prio=120\n"
-        )
-    };
-    let yields = |us: u64| {
-        let text = "\
-t-10 [000] d.h2. 1.000001: irq_handler_entry: irq=1 name=x
-t-10 [000] d.h2. 1.000002: irq_handler_exit: irq=1 ret=handled
-t-10 [000] d..2. 1.000003: sched_waking: comm=t pid=11 prio=120 target_cpu=000
-"
-        .to_string()
-            + &switch(100, 10, 11)
-            + &switch(100 + us, 11, 10);
+    let woken = "<idle>-0 [000] d..2. 1.000002: sched_waking: comm=cmd pid=11 prio=120 target_cpu=000\n";
+    let yields = |us: u32| {
+        let text = interrupt(1, "cmd-10") + woken + &switch(100, 10, 11) + &switch(100 + us, 11, 10);
         build(&text, &RecordingSpec { all: true, ..small() }).expect("a recording").1.yields
     };
     assert_eq!((yields(300), yields(1400)), (1, 0));
