@@ -15,9 +15,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from contend.result import Result
-
-FILES = ("file", "recorded_on", "sessions")
-"""Keys of workloads that name files, of which what is in them counts."""
+from contend.sweeping.spec import names_file
 
 HOW = ("group", "nice", "pin", "sched")
 """Keys of workloads that say where and how urgently tasks run, and not what they do."""
@@ -107,8 +105,7 @@ def _with_files(workload: dict[str, Any], base: Path) -> dict[str, Any]:
     for key, value in workload.items():
         if key == "parts":
             out[key] = [_with_files(part, base) for part in value]
-        # A machine may also be a shipped one or a shape.
-        elif key in FILES and value and (key != "recorded_on" or (base / value).is_file()):
+        elif names_file(key, value):
             out[key] = _File.of(value, base)
         else:
             out[key] = value
