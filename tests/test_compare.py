@@ -205,6 +205,16 @@ def test_what_no_seed_changes_has_no_verdict(contend: Contend, tmp_path: Path) -
     assert "No seed changes these runs" in contend("compare", "s.toml", "a.json", "--seeds", "2").stdout
 
 
+def test_a_number_that_no_seed_changes_has_no_verdict_beside_others_that_vary() -> None:
+    base = {"machine": "1n1l4c2t", "workload": {"kind": "hackbench", "groups": 2, "fds": 5, "loops": 20}}
+    found = package.compare(base, {**base, "machine": "1n1l2c2t"}, seeds=3, metrics=["cpus", "virtual_s"])
+    fixed, varying = found.results[0].rows
+    assert (fixed.verdict, fixed.to_dict()["interval"]) == ("no spread", None)
+    assert varying.verdict == "worse"
+    with pytest.raises(package.ContendError, match="metrics: found 3; should be text"):
+        package.compare(base, base, metrics=[3])  # type: ignore[list-item]
+
+
 def test_costs_of_the_machine_vary(contend: Contend, tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text('{ "tasks": { "a": { "loop": 20, "run": 900, "sleep": 1000, "instance": 5 } } }')
     (tmp_path / "s.toml").write_text(

@@ -38,6 +38,8 @@ def test_threads_side_by_side_give_the_same_result(small: Path) -> None:
 def test_groups_have_what_they_weigh(tmp_path: Path) -> None:
     scenario = ROOT / "scenarios/groups.toml"
     result = package.run(scenario, out=tmp_path / "r")
+    assert result.path == tmp_path / "r"
+    assert "tasks" in result and "none" not in result and list(result) == result.tables
     web, batch = result.summary["groups"]
     assert [web["name"], web["weight"], web["tasks"]] == ["/web", 300, 3]
     assert web["runtime_share"] == pytest.approx(0.75, abs=0.01)

@@ -281,7 +281,7 @@ def test_effects_are_found() -> None:
     table = pl.DataFrame(rows, schema=["a", "b", "y"], orient="row")
     found = effects(table, {"axes": [{"key": "b", "kind": "grid"}, {"key": "a", "kind": "grid"}]}, "y")
     assert [e.key for e in found] == ["a", "b"]
-    assert found[0].share > 0.99
+    assert found[0].share is not None and found[0].share > 0.99
     assert (found[0].lowest[0], found[0].highest[0], found[1].share) == ("1", "3", 0)
     assert len(set(levels([i / 7 for i in range(100)]))) == 5
 
@@ -297,13 +297,21 @@ def test_a_random_key_has_as_many_values_as_samples() -> None:
         table = pl.DataFrame(rows, schema=["at", *shares, "y"], orient="row")
         for effect in effects(table, {"axes": axes}, "y"):
             if effect.key in shares:
+                assert effect.share is not None
                 shares[effect.key].append(effect.share)
     assert fmean(shares["nothing"]) < 0.05
     assert fmean(shares["does"]) > 0.1
     few = pl.DataFrame(
         [(1, 0.1, 20, 1.0), (1, 0.5, 30, 2.0), (1, 0.9, 40, 3.0)], schema=["at", *shares, "y"], orient="row"
     )
-    assert all(e.share < 1 for e in effects(few, {"axes": axes}, "y"))
+    assert all(e.share is None or e.share < 1 for e in effects(few, {"axes": axes}, "y"))
+
+
+def test_one_run_a_value_explains_nothing_and_it_is_said() -> None:
+    table = pl.DataFrame([(1, 10.0), (2, 20.0), (4, 40.0)], schema=["groups", "y"], orient="row")
+    (effect,) = effects(table, {"axes": [{"key": "groups", "kind": "grid"}]}, "y")
+    assert (effect.share, effect.explains) == (None, "one run a value")
+    assert (effect.lowest[0], effect.highest[0]) == ("1", "4")
 
 
 @pytest.mark.slow

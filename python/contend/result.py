@@ -44,10 +44,10 @@ class Result:
         self._frames: dict[str, pl.DataFrame] = {}
 
     @classmethod
-    def of(cls, output: _core.Output) -> Result:
-        """From a run that has just ended."""
+    def of(cls, output: _core.Output, path: Path | None = None) -> Result:
+        """From a run that has just ended; `path` is where it was stored."""
         summary = json.loads(output.summary_json)
-        return cls(summary, output.table, scenario_toml=output.scenario_toml, output=output)
+        return cls(summary, output.table, scenario_toml=output.scenario_toml, output=output, path=path)
 
     @property
     def outcome(self) -> str:
@@ -71,6 +71,14 @@ class Result:
                 raise KeyError(f"no table {name!r}; there are {', '.join(_core.TABLES)}")
             self._frames[name] = self._frame(name)
         return self._frames[name]
+
+    def __iter__(self) -> Iterator[str]:
+        """The tables' names."""
+        return iter(self.tables)
+
+    def __contains__(self, name: object) -> bool:
+        """Whether there is such a table."""
+        return name in _core.TABLES
 
     def _frame(self, name: str) -> pl.DataFrame:
         import polars as pl

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from contend import _core, given
@@ -73,7 +74,7 @@ def run(
         if type(e).__name__ != "PanicException":
             raise
         raise Panicked(f"panic: an error of contend, please report it: {e}") from None
-    return Result.of(output)
+    return Result.of(output, None if out is None else Path(out))
 
 
 class Panicked(_core.ContendError):

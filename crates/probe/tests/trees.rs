@@ -152,6 +152,23 @@ fn without_cache_information_a_package_is_a_cache_or_else_a_node() {
 }
 
 #[test]
+fn cpus_without_cache_information_keep_together_beside_others_that_have_it() {
+    let t = Tree::new();
+    t.online("0-7").node(0, "0-7", "10");
+    for id in 0..4 {
+        t.cpu(id, 0, &id.to_string(), "0-3");
+    }
+    for (id, siblings) in [(4, "4-5"), (5, "4-5"), (6, "6-7"), (7, "6-7")] {
+        t.bare(id, 0, siblings);
+    }
+    let l = t.layout();
+    assert_eq!(numbers(&l, |p| p.llc), [0, 0, 0, 0, 1, 1, 1, 1]);
+    assert_eq!(numbers(&l, |p| p.core), [0, 1, 2, 3, 4, 4, 5, 5]);
+    noted(&l, "4 CPUs, 4 the first, have no cache information: those of a package");
+    assert_eq!(l.notes.len(), 1, "{:?}", l.notes);
+}
+
+#[test]
 fn nothing_at_all() {
     let t = Tree::new();
     let l = t.layout();

@@ -2,7 +2,6 @@
 
 use crate::balance::SCAN_BATCH;
 use crate::cpuset::Affinity;
-use crate::domains::Level;
 use crate::features::{IdleSearch, WakeAffine, WakePath};
 use crate::kernel::Kernel;
 use crate::policy::Policy;
@@ -190,12 +189,11 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             p.enter(before);
             return cpu;
         }
-        let mut level = None::<Level>;
-        let below = |cpu, level: Option<Level>| {
-            self.domains.of(cpu).iter().rev().find(|d| level.is_none_or(|l| d.level < l)).cloned()
-        };
-        while let Some(domain) = below(cpu, level) {
-            level = Some(domain.level);
+        // By size, since a CPU may have several domains of level NUMA.
+        let mut within = usize::MAX;
+        let below = |cpu, within| self.domains.of(cpu).iter().rev().find(|d| d.span.len() < within).cloned();
+        while let Some(domain) = below(cpu, within) {
+            within = domain.span.len();
             // A group is as good as its runnable tasks per CPU are few; the local group wins ties.
             let local = domain.group_of(cpu);
             let mut best: Option<(u64, bool, usize)> = None;

@@ -252,7 +252,9 @@ def _rows(result: Runs, baseline: Runs, metrics: Sequence[str] | None) -> tuple[
         if metrics is None and not any(s and any(s.values) for s in (a, b)):
             continue
         difference = (band if drawn else welch)(b.values, a.values) if a and b else None
-        rows.append(Row(q.group, name, q.unit, q.better, a, b, difference, spread))
+        # What no seed changed says nothing of what another might.
+        varies = drawn or any(s and s.sd for s in (a, b))
+        rows.append(Row(q.group, name, q.unit, q.better, a, b, difference, spread and varies))
     return same_work, tuple(rows)
 
 
@@ -328,6 +330,8 @@ def compare(
     check_jobs(jobs)
     metrics = [metrics] if isinstance(metrics, str) else metrics
     for m in metrics or ():
+        if not isinstance(m, str):
+            given.refuse("metrics", m, "text: the name of a metric")
         if "." in m and " " not in m:
             check_expression(m, "--metric")
     sides = [read(what, i) for i, what in enumerate((baseline, *results), 1)]

@@ -84,7 +84,7 @@ def band_confidence(draws: int) -> float:
 def welch(result: Sequence[float], baseline: Sequence[float]) -> Difference:
     """The difference of two samples of at least two values each.
 
-    Where neither side varies (no seed changes it) the interval is the difference itself.
+    Where neither side varies (no seed changed it) there is no interval to give: low and high are the difference itself.
     """
     try:
         from scipy import stats

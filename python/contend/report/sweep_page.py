@@ -11,7 +11,6 @@ from contend.quantity import shown
 from contend.report.page import Cell, Figure, Page, facts, keys, paragraph, table
 from contend.report.style import MAP, SERIES, rounded
 from contend.sweeping.effects import Effect, effects, extremes, metric_of
-from contend.units import percent
 
 if TYPE_CHECKING:
     import polars as pl
@@ -94,9 +93,12 @@ def _answer(metric: dict[str, Any] | None, found: list[Effect]) -> str:
     if not found:
         return f"{metric['name']} differs, but there are too few points to say what it hangs on."
     e = found[0]
+    if e.share is None:
+        hangs = f"With one run a value nothing tells {e.key} from chance; {metric['name']}"
+    else:
+        hangs = f"{metric['name']} hangs most on {e.key}, which alone explains {e.explains} of its variance: it"
     return (
-        f"{metric['name']} hangs most on {e.key}, which alone explains {percent(e.share)} of its variance: "
-        f"it is lowest at {e.lowest[0]} "
+        f"{hangs} is lowest at {e.lowest[0]} "
         f"({shown(e.lowest[1], metric['unit'])} on average) and highest at {e.highest[0]} "
         f"({shown(e.highest[1], metric['unit'])})."
     )
@@ -146,7 +148,7 @@ def _effects(
     cells: list[list[Cell]] = [
         [
             e.key,
-            (percent(e.share), e.share),
+            (e.explains, e.share or 0.0),
             e.lowest[0],
             (shown(e.lowest[1], unit), e.lowest[1]),
             e.highest[0],

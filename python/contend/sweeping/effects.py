@@ -6,6 +6,8 @@ import statistics
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from contend.units import percent
+
 if TYPE_CHECKING:
     import polars as pl
 
@@ -14,14 +16,23 @@ BINS = 5
 SAMPLES_A_BIN = 3
 
 
+ONE_RUN = "one run a value"
+
+
 @dataclass(frozen=True)
 class Effect:
     """What a key does to a metric: the share of its variance that the key's levels explain, and the extreme levels."""
 
     key: str
-    share: float
+    share: float | None
+    """None where each level has one run: nothing tells the key from chance."""
     lowest: tuple[str, float]
     highest: tuple[str, float]
+
+    @property
+    def explains(self) -> str:
+        """The share in per cent, or why there is none."""
+        return ONE_RUN if self.share is None else percent(self.share)
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON has it."""
@@ -84,7 +95,7 @@ def effects(table: pl.DataFrame, about: dict[str, Any], metric: str) -> list[Eff
             effect = effect_of(key, levels(rows[key].to_list()), y, 1.0)
         if effect:
             out.append(effect)
-    return sorted(out, key=lambda e: -e.share)
+    return sorted(out, key=lambda e: 1.0 if e.share is None else -e.share)
 
 
 def squares(y: list[float]) -> float:
@@ -103,9 +114,11 @@ def effect_of(key: str, named: list[str], y: list[float], of: float) -> Effect |
     means = {level: statistics.fmean(v) for level, v in groups.items()}
     total, spare = squares(y), len(y) - len(groups)
     within = sum(squares(v) for v in groups.values())
-    share = max(0.0, 1 - within / total * (len(y) - 1) / spare) if total > 0 and spare > 0 else 0.0
+    share: float | None = 0.0
+    if total > 0:
+        share = max(0.0, 1 - within / total * (len(y) - 1) / spare) * of if spare > 0 else None
     low, high = min(means, key=lambda k: means[k]), max(means, key=lambda k: means[k])
-    return Effect(key, share * of, (low, means[low]), (high, means[high]))
+    return Effect(key, share, (low, means[low]), (high, means[high]))
 
 
 def extremes(table: pl.DataFrame, about: dict[str, Any], metric: str) -> list[tuple[dict[str, Any], float, int]]:

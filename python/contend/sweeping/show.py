@@ -10,7 +10,6 @@ from contend.quantity import shown
 from contend.sweeping.effects import effects, extremes, metric_of
 from contend.sweeping.sweep import Planned, Sweep
 from contend.text import table
-from contend.units import percent
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -47,7 +46,7 @@ def swept(s: Sweep, out: Console) -> None:
         columns = [("key", "left"), ("explains", "right"), ("lowest at", "left"), ("mean", "right"),
                    ("highest at", "left"), ("mean", "right")]  # fmt: skip
         rows = [
-            (e.key, percent(e.share), e.lowest[0], shown(e.lowest[1], unit), e.highest[0], shown(e.highest[1], unit))
+            (e.key, e.explains, e.lowest[0], shown(e.lowest[1], unit), e.highest[0], shown(e.highest[1], unit))
             for e in found
         ]
         out.print(table(f"What {name} hangs on: share of its variance by each key alone", columns, rows))

@@ -1,6 +1,8 @@
 //! Load balancing by era (mechanisms A.3): intervals, cache-hot tasks, active balance.
 
 use crate::common::{MS, cpus, hog, machine, preset, run_on, run_with, script, task};
+use contend_machine::Machine;
+use contend_platform::Account;
 use contend_sched::domains::Level;
 use contend_sched::rq::BalanceStats;
 use contend_sim::host::{Outcome, RunResult};
@@ -169,5 +171,35 @@ fn nodes_even_out() {
             r.cpus.iter().enumerate().filter(of).map(|(_, c)| c.stats.rq_cpu_time / MS).sum::<u64>()
         });
         assert!(by_node.iter().all(|ms| (70_000..=90_000).contains(ms)), "{name}: {by_node:?} ms");
+    }
+}
+
+/// Two levels of NUMA (sub-NUMA clustering): a new task descends through each of them, not only the outermost.
+#[test]
+fn new_tasks_spread_over_nested_nodes() {
+    let nested = Machine::parse(
+        r#"
+        name = "snc"
+        defaults = ["lines", "interrupts", "cpu", "cache", "memory", "virt", "kernel"]
+        [topology]
+        nodes = 4
+        llcs_per_node = 1
+        cores_per_llc = 4
+        threads_per_core = 1
+        slit = [[10, 12, 21, 21], [12, 10, 21, 21], [21, 21, 10, 12], [21, 21, 12, 10]]
+        "#,
+        "snc.toml",
+    )
+    .expect("a machine");
+    for name in ["linux-2.6.37", "linux-3.6", "linux-5.2", "linux-6.0", "linux-6.18"] {
+        let mut w = Workload::default();
+        for i in 0..8 {
+            w.task(hog(&format!("hog{i}"), 10 * MS));
+        }
+        let r = run_on(nested.clone(), &preset(name), w, 100 * MS);
+        let ran = |node: usize| -> u64 {
+            r.cpus[node * 4..node * 4 + 4].iter().map(|c| c.ledger[Account::User as usize]).sum::<u64>() / MS
+        };
+        assert_eq!([0, 1, 2, 3].map(ran), [20; 4], "{name}: ms of tasks by node");
     }
 }
