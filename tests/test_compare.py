@@ -202,7 +202,10 @@ def test_what_no_seed_changes_has_no_verdict(contend: Contend, tmp_path: Path) -
     assert rows["tasks.delay_s"].to_dict()["interval"] is None
     assert set(found.frame()["low"]) == {None}
     (tmp_path / "s.toml").write_text('machine = "2c"\n[workload]\nkind = "rt-app"\nfile = "a.json"\n')
-    assert "No seed changes these runs" in contend("compare", "s.toml", "a.json", "--seeds", "2").stdout
+    text = contend("compare", "s.toml", "a.json", "--seeds", "2").stdout
+    assert "No seed changes these runs" in text
+    assert "no intervals, as no number varies" in text
+    assert "by chance" not in text
 
 
 def test_a_number_that_no_seed_changes_has_no_verdict_beside_others_that_vary() -> None:

@@ -68,33 +68,22 @@ pub fn layout(raw: &Raw) -> Result<Layout, ProbeError> {
     let cut = |within: &[usize], group: &[usize]| joined(within.iter().copied().zip(group.iter().copied()));
 
     let caches: Vec<Option<&RawCache>> = raw.cpus.iter().map(last_level).collect();
-    let mut llc_lists: Vec<Option<CpuSet>> = caches.iter().map(|c| c.and_then(|c| c.shared.clone())).collect();
-    let llc = if llc_lists.iter().all(Option::is_none) {
-        if raw.cpus.iter().all(|c| c.package.is_some()) {
-            notes.push("no cache information: each package counts as one last-level cache".into());
-            joined(raw.cpus.iter().map(|c| c.package))
-        } else {
-            notes.push("no cache information: each node counts as one last-level cache".into());
-            node_of.clone()
-        }
-    } else {
-        let lacking: Vec<usize> = (0..n).filter(|i| llc_lists[*i].is_none()).collect();
-        let by_package = lacking.iter().all(|i| raw.cpus[*i].package.is_some());
-        let of = |i: usize| if by_package { raw.cpus[i].package } else { Some(node_of[i]) };
-        for &i in &lacking {
-            let with = lacking.iter().filter(|j| of(**j) == of(i)).map(|j| raw.cpus[*j].id);
-            llc_lists[i] = Some(with.collect());
-        }
-        if let Some(first) = lacking.first() {
-            let of = if by_package { "package" } else { "node" };
-            notes.push(format!(
-                "{} CPUs, {} the first, have no cache information: those of a {of} count as one last-level cache",
-                lacking.len(),
-                kernel_cpu[*first]
-            ));
-        }
-        by_lists(raw, &llc_lists, &online, "last-level cache", &mut notes)
-    };
+    let llc_lists: Vec<Option<CpuSet>> = caches.iter().map(|c| c.and_then(|c| c.shared.clone())).collect();
+    let listed = by_lists(raw, &llc_lists, &online, "last-level cache", &mut notes);
+    let lacking: Vec<usize> = (0..n).filter(|i| llc_lists[*i].is_none()).collect();
+    let by_package = lacking.iter().all(|i| raw.cpus[*i].package.is_some());
+    let whole = if by_package { "package" } else { "node" };
+    if lacking.len() == n {
+        notes.push(format!("no cache information: each {whole} counts as one last-level cache"));
+    } else if let Some(first) = lacking.first() {
+        notes.push(format!(
+            "{} CPUs, {} the first, have no cache information: those of a {whole} count as one last-level cache",
+            lacking.len(),
+            kernel_cpu[*first]
+        ));
+    }
+    let whole_of = |i: usize| if by_package { raw.cpus[i].package } else { Some(node_of[i]) };
+    let llc = joined((0..n).map(|i| llc_lists[i].as_ref().map_or_else(|| Err(whole_of(i)), |_| Ok(listed[i]))));
     let llc_of = cut(&node_of, &llc);
     if count(&llc_of) > count(&llc) {
         notes.push("a last-level cache spans nodes: it is cut at their borders".into());

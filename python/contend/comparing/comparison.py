@@ -46,7 +46,7 @@ class Row:
 
     @property
     def verdict(self) -> str | None:
-        """better, worse, more, less, no difference shown; no spread: no seed changes the runs. None: not compared."""
+        """better, worse, more, less, no difference shown; no spread: no run of a side differs. None: not compared."""
         if self.difference is None:
             return None
         return self.difference.verdict(self.better) if self.spread or not self.difference.value else NO_SPREAD

@@ -148,8 +148,8 @@ def compared(c: Comparison, out: Console) -> None:
     _runs("baseline", c.baseline, out)
     for i, against in enumerate(c.results, 1):
         _against(against, i if len(c.results) > 1 else 0, out)
-    tested = sum(1 for a in c.results for r in a.rows if r.difference)
-    if tested:
+    compared_rows = [r for a in c.results for r in a.rows if r.difference]
+    if compared_rows:
         rates = "" if all(a.same_work for a in c.results) else "rates, as the runs did not do the same work; "
         if c.draws:
             out.print(
@@ -159,7 +159,9 @@ def compared(c: Comparison, out: Console) -> None:
                 "recording would give."
             )
             return
-        out.print(f"Means of the runs; {rates}intervals are Welch's. {_chance(tested)}")
+        tested = sum(r.spread for r in compared_rows)
+        intervals = f"intervals are Welch's. {_chance(tested)}" if tested else "no intervals, as no number varies."
+        out.print(f"Means of the runs; {rates}{intervals}")
 
 
 def _chance(tested: int) -> str:

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 LEVELS_MAX = 12
 BINS = 5
 SAMPLES_A_BIN = 3
-
-
 ONE_RUN = "one run a value"
 
 
