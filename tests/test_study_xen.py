@@ -34,11 +34,15 @@ NOBODY_IDLES = (
     "the base's bug tickles the wrong one of several idle pCPUs, and with 12 busy vCPUs beside the build none is "
     "ever idle here: Credit1 shares the host fairly before and after"
 )
+EVERYBODY_SHARES = (
+    "under load all pCPUs are busy, and Credit2 shares them fairly with the patches and without: 22 busy vCPUs dealt out "
+    "over 16 pCPUs leave it nothing to gain but the build's distance, 2 %"
+)
 DISTANCE_TOO_CHEAP = (
     "running half its time off its node costs the build 4 %, not 13: a quarter of its time waits for memory, 1.4 "
     "times as long; the link's bandwidth and what is lost of a last-level cache are not modelled"
 )
-A_TIE = "with the patches both keep the build on its node and share fairly: the two differ by no more than noise"
+A_TIE = "with the patches, and under load without them too, both share fairly: the two differ by no more than noise"
 COPIES_ARE_ALL = (
     "copying is most of what a packet costs here, and from the other node it costs three times as much: iperf "
     "depends on where its four tasks run as the real one did not"
@@ -100,6 +104,7 @@ def test_credit2_idle_gains() -> None:
     assert -20 < change_pct("credit2", IDLE) < -6
 
 
+@pytest.mark.xfail(strict=True, reason=EVERYBODY_SHARES)
 def test_credit2_loaded_gains() -> None:
     """Published: -10 %."""
     assert -16 < change_pct("credit2", LOADED) < -4
@@ -110,7 +115,7 @@ def test_credit1_wins_idle_before() -> None:
     assert crossing(IDLE, "before") > 1
 
 
-@pytest.mark.xfail(strict=True, reason=NOBODY_IDLES)
+@pytest.mark.xfail(strict=False, reason=A_TIE)
 def test_credit2_wins_loaded_before() -> None:
     """Published: 0.84."""
     assert crossing(LOADED, "before") < 1

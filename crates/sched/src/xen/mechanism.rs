@@ -204,6 +204,8 @@ impl<P: SchedPlatform, L: XenPolicy> Xen<P, L> {
         });
         let mut units = Vec::new();
         let mut slots = Vec::new();
+        // Dealt out one after the other over the pCPUs that each may run on, as by a toolstack: see `docs/internals/xen.md`.
+        let mut dealt: Vec<CpuId> = vec![CpuId(n as u16 - 1); made.len()];
         for (index, spec) in domains.into_iter().enumerate() {
             let pool = &made[spec.pool];
             let line = p.line();
@@ -218,11 +220,14 @@ impl<P: SchedPlatform, L: XenPolicy> Xen<P, L> {
                 let info = VcpuId { dom: spec.dom, vcpu: v as u16 };
                 let unit = TaskId(units.len() as u32);
                 let line = p.line();
+                let processor =
+                    (affinity.hard & pool.cpus).cycle(dealt[spec.pool]).expect("hard affinity meets the pool");
+                dealt[spec.pool] = processor;
                 let slot = UnitSlot {
                     info,
                     domain: index,
                     pool: spec.pool,
-                    processor: Cell::new((affinity.hard & pool.cpus).first().expect("hard affinity meets the pool")),
+                    processor: Cell::new(processor),
                     flags: p.word(line, pause::DOWN),
                     running: p.word(line, 0),
                     affinity: Cell::new(affinity),

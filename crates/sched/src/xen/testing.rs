@@ -212,6 +212,20 @@ impl<L: XenPolicy> World<L> {
 
     /// The same, with other parameters of the pool.
     pub fn with(topo: &Topology, policy: L, tunables: Tunables, doms: Vec<Dom>) -> Self {
+        let world = Self::down(topo, policy, tunables, doms);
+        for cpu in 0..topo.nr_cpus() {
+            world.on(CpuId(cpu as u16)).xen.boot_cpu(&world.p);
+        }
+        world.on(CpuId(0));
+        for unit in 0..world.loads.len() {
+            world.xen.start_unit(&world.p, TaskId(unit as u32));
+        }
+        world.softirqs();
+        world
+    }
+
+    /// The same before anything has started.
+    fn down(topo: &Topology, policy: L, tunables: Tunables, doms: Vec<Dom>) -> Self {
         let n = topo.nr_cpus();
         let p = Stage {
             now: Cell::new(0),
@@ -230,17 +244,7 @@ impl<L: XenPolicy> World<L> {
         let mut xen = Xen::new(&p, topo, vec![pool], specs.collect());
         let log = Rc::new(Log::default());
         xen.observe(Rc::clone(&log) as Rc<dyn Observer>, true);
-        let world =
-            World { left: loads.iter().map(|l| l.run).collect(), wakes: vec![NEVER; loads.len()], p, xen, log, loads };
-        for cpu in 0..n {
-            world.on(CpuId(cpu as u16)).xen.boot_cpu(&world.p);
-        }
-        world.on(CpuId(0));
-        for unit in 0..world.loads.len() {
-            world.xen.start_unit(&world.p, TaskId(unit as u32));
-        }
-        world.softirqs();
-        world
+        World { left: loads.iter().map(|l| l.run).collect(), wakes: vec![NEVER; loads.len()], p, xen, log, loads }
     }
 
     /// From now on `cpu` plays.
@@ -353,6 +357,19 @@ mod tests {
         }
         assert_eq!(world.ran(3), 900_000_000, "a sleeper alone on its pCPU never waits");
         assert_eq!(world.count(Perf::TickledIdle), 900 + 4, "for each sleep, and for each vCPU that starts");
+    }
+
+    #[test]
+    fn vcpus_begin_dealt_out_over_the_pcpus_that_they_may_run_on() {
+        let doms = vec![
+            Dom::new(256, 0, 3, Load::BURNER),
+            Dom::new(256, 0, 1, Load::BURNER).hard(CpuMask::only(CpuId(1))),
+            Dom::new(256, 0, 3, Load::BURNER),
+        ];
+        let topo = Machine::synthetic("1n1l4c1t").unwrap().topology;
+        let world = World::down(&topo, RoundRobin, Tunables { ratelimit: 0, tslice: 30_000_000 }, doms);
+        let began: Vec<u16> = (0..7).map(|u| world.xen.unit(TaskId(u)).processor().0).collect();
+        assert_eq!(began, [0, 1, 2, 1, 2, 3, 0]);
     }
 
     #[test]

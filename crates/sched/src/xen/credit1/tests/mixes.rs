@@ -121,9 +121,23 @@ proptest! {
     }
 }
 
+/// A host whose vCPUs all come up on the first pCPU that they may run on.
+fn together(shape: &str, set: &XenFeatures, mut doms: Vec<Dom>) -> World<Credit1> {
+    let affinities: Vec<VcpuAffinity> =
+        doms.iter().flat_map(|d| d.vcpus.iter().map(|(_, affinity)| *affinity)).collect();
+    for (_, affinity) in doms.iter_mut().flat_map(|d| &mut d.vcpus) {
+        affinity.hard = CpuMask::only(affinity.hard.first().expect("somewhere"));
+    }
+    let world = world(shape, set, doms);
+    for (i, a) in affinities.into_iter().enumerate() {
+        affine(&world, TaskId(i as u32), a.hard, a.soft);
+    }
+    world
+}
+
 /// The longest time that a vCPU waited while a pCPU that it may use was idle, in ms, as seen every 0.25 ms.
 fn idle_while_waiting(set: &XenFeatures, doms: Vec<Dom>) -> f64 {
-    let mut world = world("2n1l4c1t", set, doms);
+    let mut world = together("2n1l4c1t", set, doms);
     let mut since = vec![0; world.xen.units.len()];
     let (mut longest, step) = (0, MS / 4);
     for now in (0..4 * SECOND).step_by(step as usize) {

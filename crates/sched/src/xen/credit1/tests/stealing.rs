@@ -186,8 +186,9 @@ fn pick_prefers_idle_neighbourhoods() {
 #[test]
 fn a_tick_moves_who_could_be_better_off() {
     // Cores are pCPUs 0 and 2, 1 and 3; the second is idle, but two burners must stay on the first until 45 ms.
-    let doms = vec![Dom::new(256, 0, 2, Load::BURNER).hard(cpus(&[0, 2]))];
+    let doms = vec![Dom::new(256, 0, 2, Load::BURNER).hard(cpus(&[0]))];
     let mut world = world("1n1l2c2t", &features(&[("c1_tickle_mask", "true")]), doms);
+    (0..2).for_each(|u| affine(&world, TaskId(u), cpus(&[0, 2]), cpus(&ALL)));
     let at = |world: &World<Credit1>| {
         let mut at = [0, 1].map(|u| world.xen.unit(TaskId(u)).processor().0);
         at.sort_unstable();
