@@ -35,8 +35,8 @@ NOBODY_IDLES = (
     "ever idle here: Credit1 shares the host fairly before and after"
 )
 EVERYBODY_SHARES = (
-    "under load all pCPUs are busy, and Credit2 shares them fairly with the patches and without: 22 busy vCPUs dealt out "
-    "over 16 pCPUs leave it nothing to gain but the build's distance, 2 %"
+    "under load all pCPUs are busy, and Credit2 shares them fairly with the patches and without: 22 busy vCPUs dealt "
+    "out over 16 pCPUs leave it nothing to gain but the build's distance, 2 %"
 )
 DISTANCE_TOO_CHEAP = (
     "running half its time off its node costs the build 4 %, not 13: a quarter of its time waits for memory, 1.4 "
