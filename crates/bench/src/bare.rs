@@ -170,6 +170,21 @@ pub enum BareError {
 /// # Errors
 /// The load makes no sense on that machine, there is no such lock, or the lock itself hangs.
 pub fn run(name: &str, machine: &Machine, load: &Load) -> Result<BareRow, BareError> {
+    check(machine, load)?;
+    let unknown = || LoadError::Lock(name.into(), NAMES.join(", "));
+    dispatch(name, Run { name, machine, load }).ok_or_else(unknown)?
+}
+
+/// Run a lock that is not in the list.
+///
+/// # Errors
+/// As for [`run`].
+pub fn run_type<L: MakeLock<Sim> + 'static>(name: &str, machine: &Machine, load: &Load) -> Result<BareRow, BareError> {
+    check(machine, load)?;
+    Run { name, machine, load }.visit::<L>()
+}
+
+fn check(machine: &Machine, load: &Load) -> Result<(), BareError> {
     load.check()?;
     let cpus = machine.topology.nr_cpus();
     if load.threads as usize > cpus {
@@ -178,8 +193,7 @@ pub fn run(name: &str, machine: &Machine, load: &Load) -> Result<BareRow, BareEr
     if load.hogs > 0 {
         return Err(BareError::Hogs(load.hogs));
     }
-    let unknown = || LoadError::Lock(name.into(), NAMES.join(", "));
-    dispatch(name, Run { name, machine, load }).ok_or_else(unknown)?
+    Ok(())
 }
 
 struct Run<'a> {

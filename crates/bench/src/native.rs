@@ -29,6 +29,15 @@ pub fn run(name: &str, load: &Load, repeat: u32) -> Result<Row, LoadError> {
         .ok_or_else(|| LoadError::Lock(name.into(), contenders::NAMES.join(", ")))
 }
 
+/// Run a lock that is not in the list once.
+///
+/// # Errors
+/// The load makes no sense.
+pub fn run_type<C: Contender>(name: &str, load: &Load, repeat: u32) -> Result<Row, LoadError> {
+    load.check()?;
+    Ok(Run { name, load, repeat }.visit::<C>())
+}
+
 struct Run<'a> {
     name: &'a str,
     load: &'a Load,

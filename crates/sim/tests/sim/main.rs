@@ -7,7 +7,6 @@ mod common;
 mod conformance;
 mod conservation;
 mod cross_cpu;
-mod example;
 mod golden;
 mod groups;
 mod guests;
