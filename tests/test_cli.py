@@ -342,3 +342,40 @@ def test_a_reader_that_went_away(words: list[str]) -> None:
     )
     os.close(write)
     assert (done.returncode, done.stderr) == (141, b"")
+
+
+def test_explain_says_how_much_waiting_was_beside_idle_cpus(tmp_path: Path) -> None:
+    import contend as package
+    from contend.explain import explain, waiting_sentence
+
+    def said(machine: str, tasks: dict[str, Any]) -> tuple[dict[str, Any], str]:
+        file = tmp_path / "load.json"
+        file.write_text(json.dumps({"tasks": tasks}))
+        run = package.run({"machine": machine, "workload": {"kind": "rt-app", "file": str(file)}})
+        whole = explain(run)
+        return whole["waiting"], waiting_sentence(whole)
+
+    def hog(name: str, **more: Any) -> dict[str, Any]:
+        return {name: {"loop": 1, "run": 100_000, **more}}
+
+    # First two tasks for one CPU, then nothing to do.
+    waiting, words = said("1c", {**hog("a"), **hog("b"), "late": {"loop": 1, "delay": 390_000, "run": 10}})
+    assert waiting["beside_idle_s_max"] == 0
+    assert "none of it while a CPU idled" in words
+    # The same two, both on CPU 0 of four: what waits does so beside the others.
+    waiting, words = said("4c", {**hog("a", cpus=[0]), **hog("b", cpus=[0])})
+    assert waiting["delay_s"] == pytest.approx(0.2, rel=0.1)
+    assert waiting["beside_idle_s_max"] == waiting["delay_s"]
+    assert "beside idle CPUs or at other times" in words
+    # Four for two CPUs, then nothing: two CPUs idle for most of the run, and nobody waited then.
+    tasks = {k: v for name in "abcd" for k, v in hog(name).items()}
+    waiting, words = said("2c", {**tasks, "late": {"loop": 1, "delay": 390_000, "run": 10}})
+    assert waiting["delay_s"] == pytest.approx(0.4, rel=0.1)
+    assert 0 < waiting["beside_idle_s_max"] < 0.02
+    assert "at most " in words
+
+
+@pytest.mark.slow
+def test_explain_names_limits_of_groups(contend: Contend) -> None:
+    assert contend("run", ROOT / "scenarios/cpu-max.toml", "--policy", "linux-5.2", "--out", "r").returncode == 0
+    assert "(limits of groups threw some out)" in contend("explain", "r").stdout.replace("\n", " ")

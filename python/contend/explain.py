@@ -7,11 +7,13 @@ figures come from the stored result: nothing is simulated again.
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import Any
 
 from contend import guests
-from contend._core import describe
+from contend._core import ContendError, describe
 from contend.result import Result
+from contend.units import seconds, si
 from contend.xen import report
 
 SCHEMA = 1
@@ -158,6 +160,48 @@ def _tasks(result: Result) -> list[dict[str, Any]]:
     return frame.select(columns).to_dicts()
 
 
+def _waiting(result: Result) -> dict[str, Any]:
+    """How long tasks were runnable without a CPU, and how much of it perhaps while a CPU idled (None: unknown).
+
+    In each interval of the timeline tasks wait beside idle CPUs no longer than CPUs idle, nor than tasks are queued
+    without computing. Tasks that a limit threw out are on none.
+    """
+    import polars as pl
+
+    delay_s: float = result.summary["tasks"]["delay_s"]
+    beside_idle_s: float | None = None
+    # Earlier versions had no such table.
+    with suppress(ContendError):
+        queued = (pl.col("runnable_ns").cast(pl.Int64) - pl.col("user_ns").cast(pl.Int64)).clip(lower_bound=0).sum()
+        both = result["timeline"].group_by("from_ns").agg(queued.alias("queued"), pl.col("idle_ns").sum().alias("idle"))
+        most = (both.select(pl.min_horizontal("queued", "idle").sum()).item() or 0) / 1e9
+        beside_idle_s = min(delay_s, most) if result.summary["cpus"] > 1 else 0.0
+    return {
+        "delay_s": delay_s,
+        "beside_idle_s_max": beside_idle_s,
+        "throttled": any(g["bandwidth"] and g["bandwidth"]["nr_throttled"] for g in result.summary.get("groups", [])),
+    }
+
+
+def waiting_sentence(e: dict[str, Any]) -> str:
+    """How long tasks waited for CPUs, and whether beside idle ones."""
+    tasks, waiting = e["tasks"], e["waiting"]
+    most = waiting["beside_idle_s_max"]
+    if not waiting["delay_s"] or most is None:
+        beside = ""
+    elif most == 0:
+        beside = ", none of it while a CPU idled"
+    elif most < waiting["delay_s"]:
+        beside = f", at most {seconds(most)} of it while a CPU idled"
+    else:
+        beside = ", beside idle CPUs or at other times"
+    thrown_out = " (limits of groups threw some out)" if waiting["throttled"] else ""
+    return (
+        f"{tasks['count']:,} tasks were runnable without a CPU for {seconds(waiting['delay_s'])} in all{thrown_out}"
+        f"{beside}; they moved {si(tasks['migrations'])} times between CPUs."
+    )
+
+
 def explain(result: Result) -> dict[str, Any]:
     """Everything that `contend explain` says of one result."""
     s = result.summary
@@ -197,6 +241,7 @@ def explain(result: Result) -> dict[str, Any]:
         "wakeup_latency_us": s["wakeup_latency_us"],
         "metrics": s["metrics"],
         "tasks": s["tasks"],
+        "waiting": None if report.is_xen(s) else _waiting(result),
         "groups": s.get("groups", []),
         "longest_waits": _tasks(result),
     }

@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from contend import guests
+from contend.explain import waiting_sentence
 from contend.units import duration_us, percent, plain, seconds, si
 from contend.xen import report
 
@@ -233,12 +234,7 @@ def explained(e: dict[str, Any], out: Console) -> None:
     if e["xen"]:
         out.print(escape(e["xen"]["text"]))
     else:
-        tasks = e["tasks"]
-        idle = next((r["seconds"] for r in e["ledger"] if r["account"] == "idle"), 0.0)
-        out.print(
-            f"{tasks['count']:,} tasks were runnable without a CPU for {seconds(tasks['delay_s'])} in all, "
-            f"while CPUs idled for {seconds(idle)}; they moved {si(tasks['migrations'])} times between CPUs."
-        )
+        out.print(waiting_sentence(e))
     rows = [(r["account"], seconds(r["seconds"]), percent(r["share"]), r["mechanism"]) for r in e["ledger"] if r["ns"]]
     columns = [("account", "left"), ("CPU time", "right"), ("share", "right"), ("what it is", "fold")]
     out.print(table("Ledger", columns, rows))

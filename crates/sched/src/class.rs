@@ -175,7 +175,8 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             return false;
         }
         e.rr_ticks = e.rr_ticks.saturating_add(1);
-        if u64::from(e.rr_ticks) * self.tick_ns < self.features.rr_timeslice_ms * 1_000_000 {
+        // A tick is up to 1 ns longer than `tick_ns`, which is rounded down (HZ=300).
+        if u64::from(e.rr_ticks) * (self.tick_ns + 1) < self.features.rr_timeslice_ms * 1_000_000 {
             return false;
         }
         e.rr_ticks = 0;

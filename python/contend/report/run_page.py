@@ -72,15 +72,7 @@ def answer(result: Result, said: dict[str, Any]) -> str:
     elif said["xen"]:
         parts.append(paragraph(said["xen"]["text"]))
     else:
-        idle = next((r["seconds"] for r in said["ledger"] if r["account"] == "idle"), 0.0)
-        t = said["tasks"]
-        parts.append(
-            paragraph(
-                f"{t['count']:,} tasks were runnable without a CPU for {seconds(t['delay_s'])} in all, "
-                "while CPUs idled for "
-                f"{seconds(idle)}; they moved {si(t['migrations'])} times between CPUs."
-            )
-        )
+        parts.append(paragraph(explaining.waiting_sentence(said)))
     return "".join(parts)
 
 

@@ -2,6 +2,7 @@
 //! (`docs/internals/classes.md`).
 
 use crate::common::{MS, Stage, cpus, hog, machine, preset, run_on, run_with, script, stage, task};
+use contend_machine::Machine;
 use contend_platform::{Account, CpuId};
 use contend_sched::cpuset::Affinity;
 use contend_sched::features::{Features, PolicyKind, Preset, RtThrottle};
@@ -115,6 +116,21 @@ fn round_robin_takes_turns_and_first_in_first_out_does_not() {
     let (rr, switches) = ends(Sched::RoundRobin(5));
     // Slices of 100 ms in turn: a ends after five of them.
     assert!(close(rr[0], 490, 6) && close(rr[1], 580, 3) && switches == 3, "{rr:?} {switches}");
+}
+
+/// A tick of 1/300 s is not a whole number of ns; thirty of them are a slice of 100 ms.
+#[test]
+fn a_slice_is_as_many_ticks_where_a_tick_is_no_whole_number_of_ns() {
+    for hz in [100, 250, 300, 1000] {
+        let mut w = Workload::default();
+        for name in ["a", "b"] {
+            w.task(of(Sched::RoundRobin(5), hog(name, 2_950 * MS)));
+        }
+        let features = Features { rt_throttle: RtThrottle::None, ..today() };
+        let r = run_with(Machine { hz, ..machine("1c") }, PolicyKind::Eevdf, features, w, 10_000 * MS, None);
+        // 29 whole slices and a half one.
+        assert_eq!(r.tasks[0].run.switches, 30, "{hz} Hz");
+    }
 }
 
 /// Of two that wait, the one that yields is last.

@@ -272,6 +272,8 @@ fn conforms(name: &str) {
         assert_eq!(result.outcome, Outcome::Finished, "{place}: {} {left:?}", result.outcome.detail());
         assert_eq!(rules.broken, Vec::<String>::new(), "{place}");
         assert!(rules.switches > tasks as u64, "{place}");
+        let last = result.tasks.iter().filter_map(|t| t.exited).max();
+        assert!(last <= Some(result.virtual_ns), "{place}: {last:?}");
         let total: u64 = result.ledger().iter().sum();
         assert_eq!(total, result.virtual_ns * result.cpus.len() as u64, "{place}");
         // What tasks say they ran is what the CPUs booked outside idle and kernel-only time, up to the switch paths.

@@ -18,7 +18,8 @@ use crate::spec::{Build, SpecError, SpecProblem, WorkloadError};
 
 spec! {
     /// The queue M/M/c: one source, c server tasks, first come first served. Ends after the jobs.
-    /// Counts: jobs. Latencies: wait (from arrival to start of service), service.
+    /// Counts: jobs (served). Latencies: wait (from arrival to start of service), service (from then to its end: longer than the
+    /// demand where the server is preempted or its CPU slower), sojourn (both).
     pub struct Mmc = "mmc" {
         /// Servers. Default: no tool's.
         servers: u64 [1..=100_000] = 4, "tasks";
@@ -105,10 +106,17 @@ struct Server {
     doorbell: ObjId,
     mean_ns: f64,
     waiting: bool,
+    /// When the job being served arrived, and when its service began.
+    serves: Option<(Time, Time)>,
 }
 
 impl Program for Server {
     fn next(&mut self, cx: &mut Cx<'_>) -> Op {
+        if let Some((arrived, began)) = self.serves.take() {
+            cx.metrics.count("jobs", 1);
+            cx.metrics.latency("service", cx.now.saturating_sub(began));
+            cx.metrics.latency("sojourn", cx.now.saturating_sub(arrived));
+        }
         if !self.waiting {
             self.waiting = true;
             return Op::SemWait(self.doorbell);
@@ -120,11 +128,9 @@ impl Program for Server {
             assert!(queue.closed, "a post without a job");
             return Op::Exit;
         };
-        let service = exponential(cx.rng, self.mean_ns) as Nanos;
-        cx.metrics.count("jobs", 1);
         cx.metrics.latency("wait", cx.now.saturating_sub(arrived));
-        cx.metrics.latency("service", service);
-        Op::Run(service)
+        self.serves = Some((arrived, cx.now));
+        Op::Run(exponential(cx.rng, self.mean_ns) as Nanos)
     }
 }
 
@@ -173,7 +179,8 @@ impl Build for Mmc {
             closed: false,
         };
         for i in 0..self.servers {
-            let server = Server { queue: Arc::clone(&queue), doorbell, mean_ns: service_ns, waiting: false };
+            let server =
+                Server { queue: Arc::clone(&queue), doorbell, mean_ns: service_ns, waiting: false, serves: None };
             w.task(pinned(TaskSpec::new(format!("server{i}"), server), i as usize + 1));
         }
         w.task(pinned(TaskSpec::new("source", source), 0));

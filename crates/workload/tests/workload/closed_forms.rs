@@ -1,6 +1,9 @@
 //! What is known without simulating: queues, saturated locks, shares, lag.
 
 use crate::common::{free, run, run_on, spec};
+use contend_sched::features::Preset;
+use contend_sim::guest::Guests;
+use contend_sim::host::{Limits, Setup, simulate};
 use contend_workload::WorkloadSpec;
 
 /// M/M/c: the mean wait of a long run is that of Erlang C. Ten runs of 400,000 jobs with different seeds had means that
@@ -28,6 +31,39 @@ fn mmc_waits_as_erlang_says() {
         let error = (mean / expected - 1.0).abs();
         assert!(error < 0.03, "c = {servers}, load {load}: {mean} ns, Erlang C says {expected}");
     }
+}
+
+/// Servers that share a CPU: whoever divides it and whatever comes first, a job stays as long as in M/M/1, if service times
+/// are exponential and nobody knows them. What a service takes is more than it computes, if the CPU is divided.
+#[test]
+fn mmc_on_one_cpu_stays_as_long_as_in_a_queue_of_one_server() {
+    for preset in ["fifo", "linux-6.18"] {
+        let s = spec("mmc", &[("servers", "4"), ("load", "0.15"), ("jobs", "150000")]);
+        let r = run_on(free("1c"), preset, &s, 1);
+        let mean_ms = |of: &str| r.metrics.latencies[of].histogram.mean() / 1e6;
+        let (wait, service, sojourn) = (mean_ms("wait"), mean_ms("service"), mean_ms("sojourn"));
+        assert!((sojourn / 2.5 - 1.0).abs() < 0.04, "{preset}: {sojourn} ms, 1 / (1 - 0.6) is 2.5");
+        assert!((wait + service - sojourn).abs() < 0.01, "{preset}: {wait} + {service}, {sojourn}");
+        assert_eq!(service > 1.1, preset != "fifo", "{preset}: {service} ms");
+    }
+}
+
+#[test]
+fn mmc_counts_a_job_when_it_is_served() {
+    // Each server has taken one, and can have ended none.
+    let s = spec("mmc", &[("servers", "4"), ("service_us", "1e8"), ("load", "0.9"), ("jobs", "1000000")]);
+    let workload = s.build(4, &|f| std::fs::read(f)).expect("a workload");
+    let preset = Preset::find("fifo").expect("a preset");
+    let setup = Setup {
+        machine: free("4c"),
+        features: preset.features,
+        workload,
+        seed: 1,
+        limits: Limits { horizon: 10_000_000, ..Limits::default() },
+        guests: Guests::default(),
+    };
+    let r = simulate(preset.policy, setup, None, &mut |_| true).expect("stacks");
+    assert_eq!(r.metrics.counts.get("jobs"), None);
 }
 
 /// Erlang C against values worked out by hand.
