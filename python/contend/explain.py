@@ -7,7 +7,6 @@ figures come from the stored result: nothing is simulated again.
 from __future__ import annotations
 
 import json
-from contextlib import suppress
 from typing import Any
 
 from contend import guests
@@ -160,26 +159,33 @@ def _tasks(result: Result) -> list[dict[str, Any]]:
     return frame.select(columns).to_dicts()
 
 
-def _waiting(result: Result) -> dict[str, Any]:
-    """How long tasks were runnable without a CPU, and how much of it perhaps while a CPU idled (None: unknown).
+def _beside_idle_s(result: Result) -> float | None:
+    """How long tasks can have waited for a CPU while another idled, in s; None: the result has no timeline.
 
-    In each interval of the timeline tasks wait beside idle CPUs no longer than CPUs idle, nor than tasks are queued
-    without computing. Tasks that a limit threw out are on none.
+    In each interval of the timeline they did no longer than CPUs idle, nor than tasks are queued without computing.
+    Tasks that a limit threw out are not queued.
     """
     import polars as pl
 
+    if result.summary["cpus"] == 1:
+        return 0.0
+    try:
+        timeline = result["timeline"]
+    except ContendError:
+        return None
+    queued = (pl.col("runnable_ns").cast(pl.Int64) - pl.col("user_ns").cast(pl.Int64)).clip(lower_bound=0)
+    both = timeline.group_by("from_ns").agg(queued.sum().alias("queued"), pl.col("idle_ns").sum().alias("idle"))
+    return float(both.select(pl.min_horizontal("queued", "idle").sum()).item() or 0) / 1e9
+
+
+def _waiting(result: Result) -> dict[str, Any]:
+    """How long tasks were runnable without a CPU, and at most how much of it while a CPU idled (None: unknown)."""
     delay_s: float = result.summary["tasks"]["delay_s"]
-    beside_idle_s: float | None = None
-    # Earlier versions had no such table.
-    with suppress(ContendError):
-        queued = (pl.col("runnable_ns").cast(pl.Int64) - pl.col("user_ns").cast(pl.Int64)).clip(lower_bound=0).sum()
-        both = result["timeline"].group_by("from_ns").agg(queued.alias("queued"), pl.col("idle_ns").sum().alias("idle"))
-        most = (both.select(pl.min_horizontal("queued", "idle").sum()).item() or 0) / 1e9
-        beside_idle_s = min(delay_s, most) if result.summary["cpus"] > 1 else 0.0
+    beside_idle_s = _beside_idle_s(result)
     return {
         "delay_s": delay_s,
-        "beside_idle_s_max": beside_idle_s,
-        "throttled": any(g["bandwidth"] and g["bandwidth"]["nr_throttled"] for g in result.summary.get("groups", [])),
+        "beside_idle_s_max": None if beside_idle_s is None else min(delay_s, beside_idle_s),
+        "throttled": guests.throttled(result.summary),
     }
 
 

@@ -222,6 +222,11 @@ def _why(summary: dict[str, Any], account: str) -> str:
     return why.get(account, "That is the host's own; its table says more.")
 
 
+def throttled(summary: dict[str, Any]) -> bool:
+    """Whether limits of groups (`cpu.max`) threw anybody out."""
+    return any(g["bandwidth"] and g["bandwidth"]["nr_throttled"] for g in summary.get("groups", []))
+
+
 def _beside(summary: dict[str, Any]) -> str:
     """Why CPUs idled, as far as totals tell: whether it was beside vCPUs that wanted one, they do not."""
     if summary["guests_total"]["steal_pct"] < 5:
@@ -229,7 +234,7 @@ def _beside(summary: dict[str, Any]) -> str:
     domains = summary["xen"]["domains"] if report.is_xen(summary) else []
     if sum(d["offline_s"] for d in domains) > sum(d["wait_s"] for d in domains):
         return "most of that they were parked, by their caps."
-    if any(g["bandwidth"] and g["bandwidth"]["nr_throttled"] for g in summary["groups"]):
+    if throttled(summary):
         return "limits of groups (`cpu.max`) threw some out, and CPUs idled, whether or not at the same time."
     if summary["cpus"] == 1:
         return "at different times, as there is one CPU."

@@ -127,7 +127,7 @@ impl<W: World> Os<W> {
     pub fn reports<L: Policy>(&self, kernel: &Kernel<W, L>, end: Time) -> Vec<TaskReport> {
         let mut all = self.finished.borrow().clone();
         // The run ends with the last event before its last task exits: private work lies between.
-        all.iter_mut().for_each(|t| t.exited = t.exited.map(|at| at.min(end)));
+        all.iter_mut().filter_map(|t| t.exited.as_mut()).for_each(|at| *at = end.min(*at));
         let n = self.tasks.borrow().len();
         for i in 0..n {
             if self.tasks.borrow()[i].as_ref().is_some_and(|t| t.alive) {

@@ -105,23 +105,31 @@ struct Server {
     queue: Arc<Mutex<Queue>>,
     doorbell: ObjId,
     mean_ns: f64,
-    waiting: bool,
-    /// When the job being served arrived, and when its service began.
-    serves: Option<(Time, Time)>,
+    doing: Doing,
+}
+
+/// What a server does when its next step is asked for: that is done then.
+enum Doing {
+    Nothing,
+    Waiting,
+    /// It serves a job.
+    Serving {
+        arrived: Time,
+        began: Time,
+    },
 }
 
 impl Program for Server {
     fn next(&mut self, cx: &mut Cx<'_>) -> Op {
-        if let Some((arrived, began)) = self.serves.take() {
+        if let Doing::Serving { arrived, began } = self.doing {
             cx.metrics.count("jobs", 1);
             cx.metrics.latency("service", cx.now.saturating_sub(began));
             cx.metrics.latency("sojourn", cx.now.saturating_sub(arrived));
         }
-        if !self.waiting {
-            self.waiting = true;
+        if !matches!(self.doing, Doing::Waiting) {
+            self.doing = Doing::Waiting;
             return Op::SemWait(self.doorbell);
         }
-        self.waiting = false;
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(arrived) = queue.arrived.pop_front() else {
             // The last posts, one a server, stand for no job.
@@ -129,7 +137,7 @@ impl Program for Server {
             return Op::Exit;
         };
         cx.metrics.latency("wait", cx.now.saturating_sub(arrived));
-        self.serves = Some((arrived, cx.now));
+        self.doing = Doing::Serving { arrived, began: cx.now };
         Op::Run(exponential(cx.rng, self.mean_ns) as Nanos)
     }
 }
@@ -179,8 +187,7 @@ impl Build for Mmc {
             closed: false,
         };
         for i in 0..self.servers {
-            let server =
-                Server { queue: Arc::clone(&queue), doorbell, mean_ns: service_ns, waiting: false, serves: None };
+            let server = Server { queue: Arc::clone(&queue), doorbell, mean_ns: service_ns, doing: Doing::Nothing };
             w.task(pinned(TaskSpec::new(format!("server{i}"), server), i as usize + 1));
         }
         w.task(pinned(TaskSpec::new("source", source), 0));
