@@ -362,6 +362,9 @@ def test_explain_says_how_much_waiting_was_beside_idle_cpus(tmp_path: Path) -> N
     waiting, words = said("1c", {**hog("a"), **hog("b"), "late": {"loop": 1, "delay": 390_000, "run": 10}})
     assert waiting["beside_idle_s_max"] == 0
     assert "none of it while a CPU idled" in words
+    waiting, words = said("2c", hog("a"))
+    assert words.startswith("1 task was runnable without a CPU for ")
+    assert "; it moved 0 times" in words
     # The same two, both on CPU 0 of four: what waits does so beside the others.
     waiting, words = said("4c", {**hog("a", cpus=[0]), **hog("b", cpus=[0])})
     assert waiting["delay_s"] == pytest.approx(0.2, rel=0.1)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pickle
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
 import contend as package
@@ -199,6 +201,22 @@ def test_a_loaded_result_is_the_same(small: Path, tmp_path: Path) -> None:
     assert "wall_s" not in stored.to_dict()
     assert "wall_s" in r.to_dict()
     assert repr(stored).startswith("<contend.Result finished: hackbench on 2n1l4c2t under linux-6.18")
+
+
+def test_results_pass_between_processes(small: Path, tmp_path: Path) -> None:
+    run = package.run(small, out=tmp_path / "r")
+    for sent in (run, package.load(tmp_path / "r")):
+        got = pickle.loads(pickle.dumps(sent))
+        assert got.to_dict() == sent.to_dict()
+        assert (got.scenario_toml, got.path) == (sent.scenario_toml, sent.path)
+        for name in sent.tables:
+            assert got[name].equals(sent[name])
+    got = pickle.loads(pickle.dumps(package.run(small)))
+    assert got.cpu_s > 0
+    with pytest.raises(package.ContendError, match="came from another process"):
+        got.write(tmp_path / "elsewhere")
+    with ProcessPoolExecutor(max_workers=1, mp_context=get_context("spawn")) as pool:
+        assert pool.submit(package.run, small).result().summary == run.summary
 
 
 def test_the_gil_is_free_while_a_simulation_runs(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from contend import guests
 from contend._core import ContendError, describe
 from contend.result import Result
-from contend.units import seconds, si
+from contend.units import counted, percent, seconds, si
 from contend.xen import report
 
 SCHEMA = 1
@@ -40,6 +40,8 @@ MECHANISMS = {
 
 USEFUL = ("user", "syscall", *guests.WORK)
 """Accounts that are work done for the tasks."""
+RUNNING = (*USEFUL, "cold_cache", "user_spin_wait", "guest_spin")
+"""Accounts in which a CPU runs a task that is on its queue."""
 
 OUTCOMES = {
     "finished": "every task exited",
@@ -162,7 +164,7 @@ def _tasks(result: Result) -> list[dict[str, Any]]:
 def _beside_idle_s(result: Result) -> float | None:
     """How long tasks can have waited for a CPU while another idled, in s; None: the result has no timeline.
 
-    In each interval of the timeline they did no longer than CPUs idle, nor than tasks are queued without computing.
+    In each interval of the timeline they did no longer than CPUs idle, nor than tasks are queued without running.
     Tasks that a limit threw out are not queued.
     """
     import polars as pl
@@ -173,7 +175,8 @@ def _beside_idle_s(result: Result) -> float | None:
         timeline = result["timeline"]
     except ContendError:
         return None
-    queued = (pl.col("runnable_ns").cast(pl.Int64) - pl.col("user_ns").cast(pl.Int64)).clip(lower_bound=0)
+    running = pl.sum_horizontal(pl.col(f"{account}_ns").cast(pl.Int64) for account in RUNNING)
+    queued = (pl.col("runnable_ns").cast(pl.Int64) - running).clip(lower_bound=0)
     both = timeline.group_by("from_ns").agg(queued.sum().alias("queued"), pl.col("idle_ns").sum().alias("idle"))
     return float(both.select(pl.min_horizontal("queued", "idle").sum()).item() or 0) / 1e9
 
@@ -202,9 +205,21 @@ def waiting_sentence(e: dict[str, Any]) -> str:
     else:
         beside = ", beside idle CPUs or at other times"
     thrown_out = " (limits of groups threw some out)" if waiting["throttled"] else ""
+    were, they = ("was", "it") if tasks["count"] == 1 else ("were", "they")
     return (
-        f"{tasks['count']:,} tasks were runnable without a CPU for {seconds(waiting['delay_s'])} in all{thrown_out}"
-        f"{beside}; they moved {si(tasks['migrations'])} times between CPUs."
+        f"{counted(tasks['count'], 'task')} {were} runnable without a CPU for {seconds(waiting['delay_s'])} in all"
+        f"{thrown_out}{beside}; {they} moved {si(tasks['migrations'])} times between CPUs."
+    )
+
+
+def loss_sentence(e: dict[str, Any]) -> str:
+    """The largest loss and what it belongs to."""
+    loss = e["largest_loss"]
+    if not loss:
+        return "No time was lost to scheduling or waiting."
+    return (
+        f"The largest loss is {loss['account']}: {seconds(loss['seconds'])} of CPU time, {percent(loss['share'])} of "
+        f"the machine and {percent(loss['share_of_busy'])} of what was not idle. It belongs to {loss['mechanism']}."
     )
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 import time
 
+from contend.units import counted
+
 AFTER_S = 2.0
 """Work that takes longer shows where it stands."""
 EVERY_S = 0.25
@@ -60,7 +62,7 @@ class RunProgress(Line):
         if horizon_ns:
             parts.append(f"{100 * now_ns / horizon_ns:3.0f} %  {virtual:.3f} of {horizon_ns / 1e9:g} virtual s")
         else:
-            parts.append(f"{virtual:.3f} virtual s, {alive:,} tasks alive")
+            parts.append(f"{virtual:.3f} virtual s, {counted(alive, 'task')} alive")
         parts.append(f"{rate:.3g} virtual s/s")
         parts.append(f"{dispatches / taken / 1e6:.2f} M dispatches/s" if taken else "")
         if horizon_ns and rate > 0:

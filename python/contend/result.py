@@ -117,13 +117,15 @@ class Result:
     def write(self, directory: str | os.PathLike[str]) -> None:
         """Store the result; it appears whole or not at all."""
         if self._output is None:
+            if self.path is None:
+                raise _core.ContendError("this result came from another process: write it there")
             raise _core.ContendError(f"this result was loaded from {self.path}: copy that directory")
         self._output.write(directory)
         self.path = Path(directory)
 
     def to_dict(self) -> dict[str, Any]:
         """The object that `contend run --json` prints: the summary, and the time taken."""
-        if self._output is None:
+        if self.wall_s is None:
             return dict(self.summary)
         out: dict[str, Any] = {}
         for key, value in self.summary.items():
@@ -132,6 +134,11 @@ class Result:
                 out["wall_s"] = self.wall_s
                 out["cpu_s"] = self.cpu_s
         return out
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For another process: with every table, as the directory may be out of its reach."""
+        tables = {name: self._table(name) for name in self.tables}
+        return {**self.__dict__, "_table": tables.__getitem__, "_output": None, "_frames": {}}
 
     def __repr__(self) -> str:
         s = self.summary

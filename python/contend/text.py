@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from contend import guests
-from contend.explain import waiting_sentence
+from contend.explain import loss_sentence, waiting_sentence
 from contend.units import duration_us, percent, plain, seconds, si
 from contend.xen import report
 
@@ -220,15 +220,7 @@ def explained(e: dict[str, Any], out: Console) -> None:
         out.print(escape(e["outcome_detail"]))
     for line in [*e["recordings"], *(r["said"] for r in e["rescaled"]), *(f"Note: {w}." for w in e["warnings"])]:
         out.print(escape(line))
-    loss = e["largest_loss"]
-    if loss:
-        out.print(
-            f"The largest loss is [bold]{loss['account']}[/bold]: {seconds(loss['seconds'])} of CPU time, "
-            f"{percent(loss['share'])} of the machine and {percent(loss['share_of_busy'])} of what was not idle. "
-            f"It belongs to {escape(loss['mechanism'])}."
-        )
-    else:
-        out.print("No time was lost to scheduling or waiting.")
+    out.print(escape(loss_sentence(e)))
     if e["guests"]:
         out.print(escape(e["guests"]["limit"]["text"]))
     if e["xen"]:

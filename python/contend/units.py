@@ -20,6 +20,11 @@ def si(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 or value == int(value) else f"{value:.1f}"
 
 
+def counted(n: int, what: str) -> str:
+    """A number of things: 1 task, 1,024 tasks."""
+    return f"{n:,} {what}{'' if n == 1 else 's'}"
+
+
 def duration_us(us: float) -> str:
     """Microseconds, readable."""
     if us >= 1e6:

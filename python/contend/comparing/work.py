@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import itertools
 import tempfile
@@ -82,9 +81,10 @@ def _work(r: Result) -> dict[str, Any]:
         if r.path is None and any(line.startswith("file = ") for line in r.scenario_toml.splitlines()):
             # What its files held is only to be had by storing it; the result itself stays unstored.
             with tempfile.TemporaryDirectory(prefix="contend-compare-") as temporary:
-                stored = copy.copy(r)
-                stored.write(Path(temporary, "result"))
-                _works[r] = _work(stored)
+                stored = Path(temporary, "result")
+                r.write(stored)
+                r.path = None
+                _works[r] = _read(r.scenario_toml, stored)
         else:
             _works[r] = _read(r.scenario_toml, r.path or Path())
     return _works[r]

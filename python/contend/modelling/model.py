@@ -10,7 +10,7 @@ import click
 
 from contend import _core, given
 from contend.blame import naming
-from contend.units import duration_us, percent, seconds, si
+from contend.units import counted, duration_us, percent, seconds, si
 from contend.working import EXIT_OK
 from contend.xen.trace import cpu_hz_option
 
@@ -96,7 +96,7 @@ def show(said: dict[str, Any], out: Any) -> None:
         out.print(escape(said["report"]))
     if said["form"] == "exact":
         out.print(
-            f"{said['tasks']:,} tasks, {si(said['steps'])} steps; {seconds(said['run_s'])} of CPU time over "
+            f"{counted(said['tasks'], 'task')}, {si(said['steps'])} steps; {seconds(said['run_s'])} of CPU time over "
             f"{seconds(said['span_s'])}: {said['busy_cpus']:.2f} CPUs on average."
         )
         columns = [("sleeps ended by", "left"), ("number", "right"), ("mean", "right"), ("in all", "right")]

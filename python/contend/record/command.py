@@ -11,6 +11,7 @@ import click
 
 from contend._core import ContendError
 from contend.progress import ShareProgress
+from contend.units import counted
 from contend.working import EXIT_OK
 
 BUFFER_MIB = 8.0
@@ -100,7 +101,7 @@ def command(
 
 
 def _show(said: dict[str, Any]) -> None:
-    tasks = f" of {said['tasks']:,} tasks" if "tasks" in said else ""
+    tasks = f" of {counted(said['tasks'], 'task')}" if "tasks" in said else ""
     click.echo(
         f"{said['path']}: {said['events']:,} events{tasks} in {said['duration_s']:.3f} s on {said['cpus']} CPUs; "
         f"{said['lost']:,} lost."

@@ -12,7 +12,7 @@ from contend.report import latency, over_time, run_page
 from contend.report.page import Cell, Figure, Page, facts, folded, keys, paragraph, table
 from contend.report.style import SERIES, rounded
 from contend.result import Result
-from contend.units import duration_us, percent, seconds
+from contend.units import counted, duration_us, percent, seconds
 from contend.xen import report as xen
 
 MINUS = "\N{MINUS SIGN}"
@@ -170,7 +170,7 @@ def _ran(names: list[str], labels: list[str], results: list[Result]) -> list[str
     for label, r in zip(labels[1:], results[1:], strict=True):
         pairs = _changed(results[0], r)
         html = facts(pairs) if pairs else paragraph("Neither the work nor a feature differs.")
-        changed.append(folded(f"What was changed for {label}: {len(pairs)} keys", html))
+        changed.append(folded(f"What was changed for {label}: {counted(len(pairs), 'key')}", html))
     words = (
         "The first is the baseline. One run each: a difference may be chance; contend compare repeats "
         "runs and gives intervals."

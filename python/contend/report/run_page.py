@@ -66,7 +66,7 @@ def answer(result: Result, said: dict[str, Any]) -> str:
         parts.append(
             paragraph(f"The run ended as {s['outcome']}: {said['outcome_meaning']}. {s['outcome_detail']}", "lead bad")
         )
-    parts.append(paragraph(loss_sentence(said), "lead"))
+    parts.append(paragraph(explaining.loss_sentence(said), "lead"))
     if said["guests"]:
         parts.append(paragraph(said["guests"]["limit"]["text"]))
     elif said["xen"]:
@@ -74,18 +74,6 @@ def answer(result: Result, said: dict[str, Any]) -> str:
     else:
         parts.append(paragraph(explaining.waiting_sentence(said)))
     return "".join(parts)
-
-
-def loss_sentence(said: dict[str, Any]) -> str:
-    """The largest loss and what it belongs to."""
-    loss = said["largest_loss"]
-    if not loss:
-        return "No time was lost to scheduling or waiting."
-    return (
-        f"The largest loss is {loss['account']}: {seconds(loss['seconds'])} of CPU time, "
-        f"{percent(loss['share'])} of the "
-        f"machine and {percent(loss['share_of_busy'])} of what was not idle. It belongs to {loss['mechanism']}."
-    )
 
 
 def key_figures(s: dict[str, Any]) -> str:

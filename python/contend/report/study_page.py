@@ -8,6 +8,7 @@ from typing import Any
 
 from contend.report.page import Cell, Figure, Page, facts, keys, paragraph, table
 from contend.report.style import rounded
+from contend.units import counted
 
 FIT, PREDICTED, OFF = "#e69f00", "#0072b2", "#d55e00"
 """Fitted values, predicted ones, and predicted effects that are judged wrong."""
@@ -64,7 +65,7 @@ def study_page(found: dict[str, Any]) -> Page:
     page.section("ablation", "Each feature alone", *_ablation(found.get("ablation") or []))
     page.footer = (
         f"Written by contend {found['contend']}; nothing in this file is loaded from elsewhere. "
-        f"{s['runs']:,} runs, {s['cpu_s']:.0f} CPU-s."
+        f"{counted(s['runs'], 'run')}, {s['cpu_s']:.0f} CPU-s."
     )
     return page
 

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from contend import text
+from contend.units import counted
 
 if TYPE_CHECKING:
     from contend.study.fitting import Fit
@@ -77,7 +78,7 @@ def reproduction(r: Reproduction, out: Console) -> None:
         out.print("Nothing to ablate: no switch has more than one feature.")
     if "beyond" in r.asked and not r.beyond_list:
         out.print("No tables beyond the published ones.")
-    out.print(f"{r.runs:,} runs, {r.cpu_s:.0f} CPU-s, {r.wall_s:.0f} s.")
+    out.print(f"{counted(r.runs, 'run')}, {r.cpu_s:.0f} CPU-s, {r.wall_s:.0f} s.")
 
 
 def _table(title: str, effects: Sequence[dict[str, Any]], rows: dict[Any, dict[str, Any]], out: Console) -> None:
@@ -168,10 +169,6 @@ def _share(v: float | None) -> str:
     return NONE if v is None else f"{100 * v:.0f} %"
 
 
-def _counted(n: int, what: str) -> str:
-    return f"{n:,} {what}{'' if n == 1 else 's'}"
-
-
 def _beaten(s: dict[str, Any]) -> str:
     """Whether the model beats the baselines, and where it is only as good as one."""
     if not s["beats_baselines"]:
@@ -205,7 +202,7 @@ def summary(title: str, s: dict[str, Any], out: Console) -> None:
         (name, "right")
         for name in ("sign", "size", "median error", "worst", "quiet within", "median, all rows", "worst, all rows")
     ]
-    counts = f"{_counted(s['rows_judged'], 'judged row')}, {_counted(s['quiet_rows'], 'quiet row')}"
+    counts = f"{counted(s['rows_judged'], 'judged row')}, {counted(s['quiet_rows'], 'quiet row')}"
     title = f"{title}: {counts} (errors in points)"
     out.print(text.table(escape(title), columns, lines))
     worst = s["worst"]
@@ -219,9 +216,9 @@ def summary(title: str, s: dict[str, Any], out: Console) -> None:
     if s["beats_baselines"] is not None:
         out.print(f"The model {_beaten(s)}.")
     if s["rows_undetermined"]:
-        out.print(f"Undetermined, with a band that holds both signs: {_counted(s['rows_undetermined'], 'effect')}.")
+        out.print(f"Undetermined, with a band that holds both signs: {counted(s['rows_undetermined'], 'effect')}.")
     if s["rows_not_simulated"]:
-        out.print(f"Not simulated: {_counted(s['rows_not_simulated'], 'effect')}.")
+        out.print(f"Not simulated: {counted(s['rows_not_simulated'], 'effect')}.")
     out.print(escape(f"{s['slices'][0].upper()}{s['slices'][1:]}."))
     out.print()
 
@@ -347,4 +344,4 @@ def fitted(f: Fit, out: Console) -> None:
         ("simulated", "right"),
     ]  # fmt: skip
     out.print(text.table("The rows, with the derived values", columns, rows))
-    out.print(f"{f.runs:,} runs.")
+    out.print(f"{counted(f.runs, 'run')}.")

@@ -1,9 +1,9 @@
 //! Idle states: how deeply an idle CPU sleeps, and how long it then takes to wake.
 //!
 //! The governor works as the documentation of Linux' menu governor describes it: a CPU expects to sleep until its next
-//! timer, corrected by how that went before, or, where its last sleeps were alike, as long as those. It takes the
-//! deepest state whose target residency is not longer. A core sleeps only as deeply as its shallowest thread, so a
-//! thread beside a busy one wakes fast.
+//! timer, corrected by how that went before with timers about as far away, or, where its last sleeps were alike, as long
+//! as those, whichever is shorter. It takes the deepest state whose target residency is not longer. A core sleeps only
+//! as deeply as its shallowest thread, so a thread beside a busy one wakes fast.
 
 use super::Engine;
 use contend_machine::Interrupts;
@@ -36,6 +36,33 @@ const ALIKE: u64 = 20_000;
 /// Sleeps longer than this are remembered as this long.
 const SLEEP_MAX: Nanos = 1_000_000_000;
 
+/// Corrections are kept for timers less than 10 us away, 100 us, 1 ms, 10 ms, 100 ms, and others.
+const RANGES: usize = 6;
+/// A correction of 1. Fine enough for sleeps of 1 us where no timer is set (`SLEEP_MAX`).
+const ONE: u64 = 1 << 24;
+
+/// How much less than the time to the next timer is slept.
+#[derive(Default)]
+struct Correction {
+    /// In `ONE`s: the mean of the sleeps so far, from the eighth on of about eight.
+    less: Cell<u64>,
+    sleeps: Cell<u64>,
+}
+
+impl Correction {
+    fn learn(&self, slept: Nanos, until_timer: Nanos) {
+        let woken_early = until_timer.saturating_sub(slept);
+        let less = (u128::from(woken_early) * u128::from(ONE) / u128::from(until_timer.max(1))) as u64;
+        // A run stands for a system that has been up for longer than it: no slow start from `ONE`.
+        let of = (self.sleeps.get() + 1).min(REMEMBERED as u64);
+        self.less.set((self.less.get() * (of - 1) + less) / of);
+        self.sleeps.set(of);
+    }
+    fn applied_to(&self, until_timer: Nanos) -> Nanos {
+        (u128::from(until_timer) * u128::from(ONE - self.less.get()) / u128::from(ONE)) as Nanos
+    }
+}
+
 /// What a CPU's governor knows.
 #[derive(Default)]
 pub(super) struct Governor {
@@ -44,8 +71,8 @@ pub(super) struct Governor {
     last: RefCell<[Nanos; REMEMBERED]>,
     /// How many sleeps there have been.
     sleeps: Cell<usize>,
-    /// Sleep over time to the next timer, in 1/1024; a mean over about eight sleeps.
-    ratio: Cell<u64>,
+    /// One for each range of times to the next timer.
+    corrections: [Correction; RANGES],
     /// When the present sleep began, and how far away the next timer was then.
     since: Cell<Time>,
     until_timer: Cell<Nanos>,
@@ -54,8 +81,7 @@ pub(super) struct Governor {
 impl Governor {
     /// How long the sleep that begins now will be.
     fn predict(&self, until_timer: Nanos) -> Nanos {
-        let ratio = if self.sleeps.get() == 0 { 1024 } else { self.ratio.get() };
-        let corrected = (u128::from(until_timer) * u128::from(ratio) / 1024) as Nanos;
+        let corrected = self.corrections[range(until_timer)].applied_to(until_timer);
         self.typical().map_or(corrected, |t| t.min(corrected))
     }
 
@@ -76,11 +102,14 @@ impl Governor {
     fn learn(&self, slept: Nanos, until_timer: Nanos) {
         let n = self.sleeps.get();
         self.last.borrow_mut()[n % REMEMBERED] = slept.min(SLEEP_MAX);
-        let went = (u128::from(slept.min(until_timer)) * 1024 / u128::from(until_timer.max(1))) as u64;
-        let ratio = if n == 0 { 1024 } else { self.ratio.get() };
-        self.ratio.set((ratio * 7 + went) / 8);
+        self.corrections[range(until_timer)].learn(slept, until_timer);
         self.sleeps.set(n + 1);
     }
+}
+
+/// Which of the corrections is that of a timer so far away.
+fn range(until_timer: Nanos) -> usize {
+    (until_timer / 1_000).checked_ilog10().map_or(0, |decade| (decade as usize).min(RANGES - 1))
 }
 
 impl Engine {
@@ -135,7 +164,34 @@ mod tests {
             g.learn(50_000, 4_000_000);
         }
         assert_eq!(g.predict(4_000_000), 50_000);
-        assert_eq!(g.predict(10_000), 10_000 * g.ratio.get() / 1024, "an early timer is nearer");
+        assert_eq!(g.predict(10_000), 10_000, "an early timer is nearer, and was never wrong");
+    }
+
+    #[test]
+    fn without_a_timer_sleeps_are_foreseen_as_well_as_with_a_late_one() {
+        // Not alike: the mean of all is what is left.
+        let sleeps = [20_000, 400_000, 900_000, 60_000, 300_000, 700_000, 40_000, 580_000];
+        for until_timer in [SLEEP_MAX, 50_000_000, 1_000_000] {
+            let g = Governor::default();
+            for slept in sleeps.repeat(10) {
+                g.learn(slept, until_timer);
+            }
+            assert_eq!(g.typical(), None);
+            let expected = g.predict(until_timer);
+            assert!((300_000..450_000).contains(&expected), "{expected} of {until_timer}");
+        }
+    }
+
+    #[test]
+    fn corrections_are_kept_by_how_far_the_timer_is() {
+        let at = |us: u64| range(us * 1_000);
+        assert_eq!(
+            [0, 1, 9, 10, 99, 100, 999, 1_000, 10_000, 100_000, 1_000_000].map(at),
+            [0, 0, 0, 1, 1, 2, 2, 3, 4, 5, 5]
+        );
+        let g = Governor::default();
+        g.learn(100_000, SLEEP_MAX);
+        assert_eq!(g.predict(4_000_000), 4_000_000, "sleeps without a timer say nothing of those with one");
     }
 
     #[test]
