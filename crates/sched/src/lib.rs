@@ -11,6 +11,7 @@ pub mod domains;
 pub mod features;
 mod idle_search;
 pub mod kernel;
+mod looks;
 pub mod pelt;
 pub mod policy;
 pub mod rq;

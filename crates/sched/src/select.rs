@@ -3,8 +3,10 @@
 use crate::balance::SCAN_BATCH;
 use crate::cpuset::Affinity;
 use crate::features::{IdleSearch, WakeAffine, WakePath};
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, policy_error};
+use crate::looks::Looks;
 use crate::policy::Policy;
+use crate::policy::cpus::Wake;
 use crate::rq::{peek_curr, peek_load, peek_nr_running};
 use crate::wakeup::flags;
 use contend_platform::Ordering::{Acquire, Relaxed};
@@ -49,6 +51,12 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         }
         let sync = flags & flags::SYNC != 0;
         self.record_wakee(p, task);
+        if L::PLACES
+            && let Some(cpu) = self.placed(p, task, &affinity, Wake { prev, sync, new: false })
+        {
+            p.enter(before);
+            return cpu;
+        }
         if self.vcpu_pack && affinity.allows(this) && self.pack_has_room(p, task, this, Some(prev)) {
             p.enter(before);
             return this;
@@ -59,6 +67,28 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         let cpu = affinity.or_first(cpu, self.rqs.len());
         p.enter(before);
         cpu
+    }
+
+    /// Where the policy places a task.
+    fn placed(&self, p: &P, task: TaskId, affinity: &Affinity, wake: Wake) -> Option<CpuId> {
+        // SAFETY: the task is WAKING or new: its entity is the waker's.
+        let t = unsafe { p.read(&self.task(task).ent, |e| e.pol.clone()) };
+        let mut looks = Looks::new(self, p, affinity.clone());
+        let chosen = self.policy.select_cpu(&mut looks, task, &t, wake);
+        looks.count(chosen);
+        let cpu = chosen?;
+        self.must_be_a_cpu(cpu, "select_cpu");
+        if !affinity.allows(cpu) {
+            policy_error(format!("select_cpu put {task:?} on {cpu:?}, where its affinity forbids it to run"));
+        }
+        Some(cpu)
+    }
+
+    /// The policy's function `by` has named this CPU.
+    pub(crate) fn must_be_a_cpu(&self, cpu: CpuId, by: &str) {
+        if cpu.index() >= self.rqs.len() {
+            policy_error(format!("{by} named {cpu:?} of {} CPUs", self.rqs.len()));
+        }
     }
 
     /// The CPU around which to search: the waker's or the wakee's last.
@@ -182,6 +212,12 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             cpu = self.select_rt(p, prio, cpu, &affinity);
             p.enter(before);
             return cpu;
+        }
+        if L::PLACES
+            && let Some(placed) = self.placed(p, task, &affinity, Wake { prev: this, sync: false, new: true })
+        {
+            p.enter(before);
+            return placed;
         }
         if self.features.idle_search == IdleSearch::None
             || self.vcpu_pack && cpu == this && self.pack_has_room(p, task, this, None)

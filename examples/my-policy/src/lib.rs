@@ -4,6 +4,8 @@
 //! around it (locks, wake-up paths, idle search, balancing) is the mechanism's and chosen by the run's features. The
 //! contract is `contend_sched::policy::Policy`; `docs/internals/policy-contract.md` retells it in a page.
 
+pub mod work_stealing;
+
 use contend_platform::{TaskId, Time};
 use contend_sched::policy::{Dequeue, Enqueue, Pick, Policy, Put, nice_to_weight};
 use std::collections::VecDeque;

@@ -1,4 +1,4 @@
-//! What the example prints is what it says: shares by weight.
+//! What the example prints is what it says: shares by weight, and work that finds its way to idle CPUs.
 
 use std::process::Command;
 
@@ -16,4 +16,11 @@ fn turns_are_by_weight() {
     assert!((0.95..1.05).contains(&(plain[1] / nice[1])), "fifo ignores nice: {text}");
     assert!((2.8..3.3).contains(&(plain[2] / nice[2])), "turns by weight, 1024 to 335: {text}");
     assert!(text.contains("mine: horizon"), "{text}");
+    let took = |policy: &str| -> f64 {
+        let line = text.lines().find(|l| l.starts_with(policy)).unwrap_or_else(|| panic!("no {policy} in\n{text}"));
+        line[policy.len()..].split_whitespace().next().expect("ms").parse().expect("a number")
+    };
+    // 960 ms of work, on one CPU or on eight.
+    assert!((960.0..980.0).contains(&took("fifo, no placement")), "{text}");
+    assert!((120.0..135.0).contains(&took("work stealing")), "{text}");
 }

@@ -1,8 +1,10 @@
 //! A CPU that is about to idle looks elsewhere first, as long as that is likely to take less than it idles.
 
-use super::{When, decay_cost};
+use super::{Amount, Pull, When, decay_cost};
+use crate::cpuset::Affinity;
 use crate::features::Balance;
-use crate::kernel::{Held, Kernel};
+use crate::kernel::{Held, Kernel, policy_error};
+use crate::looks::Looks;
 use crate::policy::Policy;
 use crate::rq::{NEED_RESCHED, peek_nr_running};
 use contend_platform::Ordering::Relaxed;
@@ -15,6 +17,38 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         let held = self.newidle_pull(p, held);
         p.enter(before);
         held
+    }
+
+    /// The same, from whom the policy says.
+    pub(crate) fn pull_by_policy(&self, p: &P, held: Held) -> Held {
+        let before = p.enter(Account::Balance);
+        let cpu = held.0;
+        self.publish(p, &held);
+        self.unlock(p, held);
+        let mut failed = Vec::new();
+        let mut looks = Looks::new(self, p, Affinity::ALL);
+        while let Some(from) = self.policy.pull_from(&mut looks, &failed) {
+            self.must_be_a_cpu(from, "pull_from");
+            if from == cpu || failed.contains(&from) {
+                let why = if from == cpu { "itself" } else { "again" };
+                policy_error(format!("pull_from on {cpu:?} named {from:?} {why}"));
+            }
+            let what = Amount::Tasks(1);
+            let pulled = self.pull(p, from, cpu, Pull { what, keep_hot: false, failed: 0, idle: When::NewIdle });
+            if pulled.moved > 0 || self.work_has_come(p, cpu) {
+                break;
+            }
+            failed.push(from);
+        }
+        let held = self.lock(p, cpu);
+        p.enter(before);
+        held
+    }
+
+    /// There is something to run on `cpu` after all.
+    fn work_has_come(&self, p: &P, cpu: CpuId) -> bool {
+        let rq = self.rq(cpu);
+        peek_nr_running(p.load(&rq.peek, Relaxed)) > 0 || p.load(&rq.resched, Relaxed) & NEED_RESCHED != 0
     }
 
     fn newidle_pull(&self, p: &P, held: Held) -> Held {
@@ -64,10 +98,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             let took = p.now() - t0;
             spent += took;
             self.newidle_learn(p, cpu, i, took, pulled > 0);
-            if pulled > 0
-                || peek_nr_running(p.load(&self.rq(cpu).peek, Relaxed)) > 0
-                || p.load(&self.rq(cpu).resched, Relaxed) & NEED_RESCHED != 0
-            {
+            if pulled > 0 || self.work_has_come(p, cpu) {
                 break;
             }
         }

@@ -324,7 +324,13 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         });
         // A spurious idle-to-idle schedule does not balance again.
         let fresh = peek_curr(p.load(&self.rq(cpu).peek, Relaxed)).is_some();
-        if !fresh || !self.features.newidle_balance || self.features.balance == Balance::Off {
+        if !fresh || !self.features.newidle_balance {
+            return held;
+        }
+        if L::PULLS {
+            return self.pull_by_policy(p, held);
+        }
+        if self.features.balance == Balance::Off {
             return held;
         }
         self.newidle_balance(p, held)

@@ -24,6 +24,7 @@
 //! [`fifo::Fifo`] is the reference: read it first. Write your own in any crate; `examples/my-policy` shows how.
 
 pub mod cfs;
+pub mod cpus;
 #[cfg(test)]
 mod drive;
 pub mod eevdf;
@@ -31,7 +32,8 @@ pub mod fifo;
 pub mod groups;
 mod timeline;
 
-use contend_platform::{TaskId, Time};
+use contend_platform::{CpuId, TaskId, Time};
+use cpus::{Cpus, Wake};
 use groups::{GroupId, Groups};
 
 /// Why a task enters a run queue.
@@ -84,6 +86,12 @@ pub enum Pick {
 
 /// A scheduling policy.
 pub trait Policy: 'static {
+    /// It says where woken and new tasks go ([`Policy::select_cpu`]), but for real-time ones.
+    const PLACES: bool = false;
+    /// It says from whom a CPU takes that has nothing to run ([`Policy::pull_from`]). (The feature `newidle_balance` off: from
+    /// nobody.)
+    const PULLS: bool = false;
+
     /// State of one run queue; guarded by its lock.
     type Rq: 'static;
     /// State of one task; guarded by the lock of its run queue.
@@ -115,6 +123,19 @@ pub trait Policy: 'static {
         woken: (TaskId, &Self::Task),
         now: Time,
     ) -> bool;
+    /// Where does a woken or new task go? No run queue is locked. `None`: where the mechanism would place it. Asked of a policy that
+    /// [`PLACES`](Policy::PLACES). A CPU that is not there, or that the task's affinity forbids, is a policy error.
+    fn select_cpu(&self, cpus: &mut dyn Cpus, task: TaskId, t: &Self::Task, wake: Wake) -> Option<CpuId> {
+        let _ = (cpus, task, t, wake);
+        None
+    }
+    /// `cpus.this()` has nothing to run: whose first possible candidate does it take? No run queue is locked. Asked again with the
+    /// CPUs from which nothing could be taken, until one could or `None`. Asked of a policy that [`PULLS`](Policy::PULLS). A CPU
+    /// that is not there, itself, or that has failed is a policy error.
+    fn pull_from(&self, cpus: &mut dyn Cpus, failed: &[CpuId]) -> Option<CpuId> {
+        let _ = (cpus, failed);
+        None
+    }
     /// `woken` was just enqueued and may not preempt `curr`, by its class (`SCHED_BATCH`, `SCHED_IDLE`). Is `curr` to be rescheduled even so,
     /// since its time is up?
     fn time_is_up(

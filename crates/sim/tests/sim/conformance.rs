@@ -4,13 +4,15 @@
 //! is runnable, only where it may; a CPU's events chain up; the ledger adds up (asserted by the engine); all work is done;
 //! the same scenario gives the same events.
 
+use crate::placing::Steered;
 use contend_machine::Machine;
 use contend_platform::{Account, CpuId, Time};
 use contend_sched::bandwidth::Limit;
 use contend_sched::class::Sched;
-use contend_sched::features::{CfsBandwidth, Preset};
+use contend_sched::features::{CfsBandwidth, Features, Preset};
+use contend_sched::policy::eevdf::Eevdf;
 use contend_sim::guest::Guests;
-use contend_sim::host::{EventSink, Limits, Outcome, RunResult, Setup, Who, simulate};
+use contend_sim::host::{EventSink, Limits, Outcome, RunResult, Setup, Who, simulate, simulate_with};
 use contend_sim::program::{Cx, GroupId, Groups, ObjectKind, Op, Program, TaskSpec, Workload};
 use fixedbitset::FixedBitSet;
 use rand::RngExt;
@@ -230,21 +232,66 @@ struct How {
     classes: bool,
 }
 
-fn run(preset: &Preset, machine: &str, tasks: usize, seed: u64, how: How) -> (RunResult, Rules) {
+/// Runs a setup under some policy.
+type Simulate<'a> = &'a dyn Fn(Setup, Box<dyn EventSink>) -> RunResult;
+
+fn run(
+    simulate: Simulate<'_>,
+    features: &Features,
+    machine: &str,
+    tasks: usize,
+    seed: u64,
+    how: How,
+) -> (RunResult, Rules) {
     let rules = Rc::new(RefCell::new(Rules::default()));
     let machine = Machine::load(machine).expect("the machine exists");
     let cpus = machine.topology.nr_cpus();
     let workload = workload(cpus, tasks, seed, how, &rules);
     let limits = Limits { horizon: 60_000_000_000, ..Limits::default() };
-    let setup = Setup { machine, features: preset.features.clone(), workload, seed, limits, guests: Guests::default() };
-    let sink = Box::new(Checker(Rc::clone(&rules)));
-    let result = simulate(preset.policy, setup, Some(sink), &mut |_| true).expect("stacks");
+    let setup = Setup { machine, features: features.clone(), workload, seed, limits, guests: Guests::default() };
+    let result = simulate(setup, Box::new(Checker(Rc::clone(&rules))));
     let rules = Rc::try_unwrap(rules).unwrap_or_else(|_| panic!("the sink is gone")).into_inner();
     (result, rules)
 }
 
-fn conforms(name: &str) {
+fn preset_conforms(name: &str) {
     let preset = Preset::find(name).expect("the preset exists");
+    conforms(name, &preset.features, &|setup, sink| {
+        simulate(preset.policy, setup, Some(sink), &mut |_| true).expect("stacks")
+    });
+}
+
+/// Wherever a policy puts tasks, and from wherever it takes them.
+#[test]
+fn any_placement() {
+    let features = Preset::find("linux-6.18").expect("the preset exists").features;
+    let dice = |a: u64, b: u64| (a.wrapping_add(b) | 1).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40;
+    conforms("any placement", &features.clone(), &move |setup: Setup, sink| {
+        let (groups, cpus) = (setup.workload.groups.clone(), setup.machine.topology.nr_cpus());
+        let tick = 1_000_000_000 / u64::from(setup.machine.hz);
+        let policy = Steered {
+            inner: groups.of(Eevdf::new(&features, cpus, tick), cpus, &features),
+            place: Box::new(move |cpus, task, wake| {
+                let n = cpus.topology().nr_cpus() as u64;
+                let at = dice(cpus.now(), u64::from(task.0)) % n;
+                let all = (at..n).chain(0..at).map(|cpu| CpuId(cpu as u16));
+                let idle = wake.sync || at.is_multiple_of(2);
+                all.filter(|cpu| cpus.allows(*cpu))
+                    .collect::<Vec<_>>()
+                    .into_iter()
+                    .find(|cpu| !idle || cpus.is_idle(*cpu))
+            }),
+            pull: Box::new(move |cpus, failed| {
+                let n = cpus.topology().nr_cpus() as u64;
+                let from = CpuId((dice(cpus.now(), 7) % n) as u16);
+                (from != cpus.this() && !failed.contains(&from)).then_some(from)
+            }),
+        };
+        simulate_with(policy, setup, Some(sink), &mut |_| true).expect("stacks")
+    });
+}
+
+fn conforms(name: &str, features: &Features, simulate: Simulate<'_>) {
     let shapes = [
         ("1n1l1c1t", 6, 1),
         ("1n1l2c1t", 12, 2),
@@ -263,10 +310,10 @@ fn conforms(name: &str) {
     let plain = [false, true].map(|grouped| How { barging: false, grouped, limited, classes: false });
     let kinds = plain.into_iter().filter(|how| name != "fifo" || !how.grouped).chain(kinds);
     let limited = [false, true].map(|classes| How { barging: false, grouped: true, limited: true, classes });
-    let has_limits = name != "fifo" && preset.features.cfs_bandwidth != CfsBandwidth::Off;
+    let has_limits = name != "fifo" && features.cfs_bandwidth != CfsBandwidth::Off;
     let kinds = kinds.chain(limited.into_iter().filter(|_| has_limits));
     for ((machine, tasks, seed), how) in kinds.flat_map(|how| shapes.map(|s| (s, how))) {
-        let (result, rules) = run(&preset, machine, tasks, seed, how);
+        let (result, rules) = run(simulate, features, machine, tasks, seed, how);
         let place = format!("{name} on {machine}, seed {seed}, {how:?}");
         let left: Vec<_> = result.tasks.iter().filter(|t| t.exited.is_none() && t.name != "feeder").collect();
         assert_eq!(result.outcome, Outcome::Finished, "{place}: {} {left:?}", result.outcome.detail());
@@ -279,7 +326,7 @@ fn conforms(name: &str) {
         // What tasks say they ran is what the CPUs booked outside idle and kernel-only time, up to the switch paths.
         let ran: u64 = result.tasks.iter().map(|t| t.run.sum_exec).sum();
         assert!(ran >= result.ledger()[Account::User as usize], "{place}: {ran}");
-        let (again, _) = run(&preset, machine, tasks, seed, how);
+        let (again, _) = run(simulate, features, machine, tasks, seed, how);
         assert_eq!(again.trace_hash, result.trace_hash, "{place}");
         assert_eq!(again.virtual_ns, result.virtual_ns, "{place}");
         assert_eq!(again.tasks, result.tasks, "{place}");
@@ -288,7 +335,7 @@ fn conforms(name: &str) {
 
 macro_rules! conformance {
     ($($test:ident: $preset:literal,)*) => {
-        $(#[test] fn $test() { conforms($preset); })*
+        $(#[test] fn $test() { preset_conforms($preset); })*
 
         /// A preset that is added and not listed here fails this.
         #[test]

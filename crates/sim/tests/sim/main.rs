@@ -13,6 +13,7 @@ mod guests;
 mod idle_search;
 mod machine;
 mod outcomes;
+mod placing;
 mod remote_wakeups;
 mod rowand;
 mod scale;
