@@ -203,6 +203,16 @@ def test_a_loaded_result_is_the_same(small: Path, tmp_path: Path) -> None:
     assert repr(stored).startswith("<contend.Result finished: hackbench on 2n1l4c2t under linux-6.18")
 
 
+def test_a_notebook_shows_the_answer(small: Path, tmp_path: Path) -> None:
+    run = package.run(small)
+    html = run._repr_html_()
+    assert html.startswith("<p>&lt;contend.Result finished: hackbench on ")
+    assert "The largest loss is " in html
+    assert "were runnable without a CPU for " in html
+    run.write(tmp_path / "r")
+    assert run.explain()["largest_loss"]["account"] in html
+
+
 def test_results_pass_between_processes(small: Path, tmp_path: Path) -> None:
     run = package.run(small, out=tmp_path / "r")
     for sent in (run, package.load(tmp_path / "r")):

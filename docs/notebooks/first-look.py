@@ -33,7 +33,8 @@ result = contend.run(base, policy="linux-6.18")
 result
 
 # %% [markdown]
-# Its summary is the object of `contend run --json`; its tables are polars frames.
+# Its summary is the object of `contend run --json`, `result.explain()` that of `contend explain --json`; its tables are
+# polars frames.
 
 # %%
 print(result.outcome, f"{result.summary['virtual_s'] * 1e3:.2f} ms")

@@ -114,6 +114,12 @@ class Result:
         ledger: dict[str, int] = self.summary["ledger_ns"]
         return ledger
 
+    def explain(self) -> dict[str, Any]:
+        """Where the time went, and why: the object of `contend explain --json`."""
+        from contend.explain import explain
+
+        return explain(self)
+
     def write(self, directory: str | os.PathLike[str]) -> None:
         """Store the result; it appears whole or not at all."""
         if self._output is None:
@@ -139,6 +145,13 @@ class Result:
         """For another process: with every table, as the directory may be out of its reach."""
         tables = {name: self._table(name) for name in self.tables}
         return {**self.__dict__, "_table": tables.__getitem__, "_output": None, "_frames": {}}
+
+    def _repr_html_(self) -> str:
+        """In a notebook: what ran, and what a report answers first."""
+        from contend.report.page import paragraph
+        from contend.report.run_page import answer
+
+        return paragraph(repr(self)) + answer(self, self.explain())
 
     def __repr__(self) -> str:
         s = self.summary
