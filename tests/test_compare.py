@@ -191,6 +191,30 @@ def test_the_same_dispatches_need_not_be_the_same_run(contend: Contend, tmp_path
     assert "equal in time, CPU and task, but it is not the same run: events and ledger_ns differ." in said
 
 
+def test_results_of_a_programs_own_policy(contend: Contend, small: Path, tmp_path: Path) -> None:
+    for side in ("theirs", "mine"):
+        for seed in (1, 2):
+            assert contend("run", small, "--seed", seed, "--out", f"{side}/{seed}", "-q").returncode == 0
+    # As `contend::run_with` stores them (crates/contend/tests/own_policy.rs).
+    for of in (tmp_path / "mine").iterdir():
+        summary = json.loads((of / "summary.json").read_text())
+        summary["policy"] = summary["algorithm"] = "mine"
+        summary["set"] = {"balance": "off"}
+        (of / "summary.json").write_text(json.dumps(summary))
+        scenario = (of / "scenario.toml").read_text()
+        (of / "scenario.toml").write_text(scenario.replace("seed =", 'own_policy = "mine"\nseed =', 1))
+    said = contend("explain", "mine/1")
+    assert "under mine" in said.stdout.replace("\n", " ")
+    assert contend("report", "mine/1", "--out", "m.html").returncode == 0
+    compared = contend("compare", "theirs", "mine", "--json")
+    assert compared.returncode == 0, compared.stderr
+    assert "linux-6.18 -> mine" in contend("compare", "theirs", "mine").stdout.replace("\n", " ")
+    for words in (["run", "mine/1/scenario.toml"], ["compare", "theirs/1", "mine/1"]):
+        refused = contend(*words)
+        assert refused.returncode == 2, refused.stdout
+        assert 'own_policy: found "mine"; should be left out, or run by the program' in refused.stderr
+
+
 def test_what_no_seed_changes_has_no_verdict(contend: Contend, tmp_path: Path) -> None:
     base = {"machine": "2c", "horizon_s": 0.05, "workload": {"kind": "rt-app", "file": str(tmp_path / "a.json")}}
     (tmp_path / "a.json").write_text('{ "tasks": { "a": { "loop": 20, "run": 900, "sleep": 1000, "instance": 5 } } }')

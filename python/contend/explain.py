@@ -118,8 +118,10 @@ def _unread(policy: str, sets: dict[str, str]) -> list[tuple[str, str]]:
     """The features that were set and that a policy does not read, and why."""
     if not sets:
         return []
-    features = {f["name"]: f for f in json.loads(describe("features", policy))}
     ours = _algorithm(policy)
+    if ours is None:
+        return []
+    features = {f["name"]: f for f in json.loads(describe("features", policy))}
     return [
         (key, f"{policy}: only {features[key]['only']} reads it, and this is {ours}")
         for key in sets
@@ -127,10 +129,10 @@ def _unread(policy: str, sets: dict[str, str]) -> list[tuple[str, str]]:
     ]
 
 
-def _algorithm(policy: str) -> str:
-    """What a preset's policy is: cfs, eevdf."""
+def _algorithm(policy: str) -> str | None:
+    """What a preset's policy is: cfs, eevdf. None: the policy is a program's own."""
     presets: list[dict[str, str]] = json.loads(describe("presets"))
-    return next((p["policy"] for p in presets if p["name"] == policy), policy)
+    return next((p["policy"] for p in presets if p["name"] == policy), None)
 
 
 def ledger_rows(result: Result) -> list[dict[str, Any]]:

@@ -38,5 +38,5 @@ pub use contend_sim::host::{Outcome, Status};
 pub use contend_workload::{WorkloadInfo, list as workloads};
 pub use error::{RunError, ScenarioError};
 pub use result::Output;
-pub use run::{RunOptions, run, uncertain_machine};
+pub use run::{RunOptions, run, run_with, uncertain_machine};
 pub use scenario::{Plan, Scenario};

@@ -14,7 +14,6 @@ use std::path::Path;
 
 use contend_platform::Account;
 use contend_sched::policy::groups;
-use contend_sched::switches::Value;
 use contend_sim::host::{LockReport, Outcome, RunResult};
 use contend_sim::os::{MetricStore, Samples, TaskReport, histogram};
 use contend_sim::program::GroupId;
@@ -355,7 +354,7 @@ fn groups(plan: &Plan, r: &RunResult) -> Vec<Group> {
             *sum = (sum.0 + 1, sum.1 + t.run.sum_exec, sum.2 + t.run.wait_sum);
         }
     }
-    let sessions = plan.features.autogroup && plan.preset.policy.has_groups();
+    let sessions = plan.features.autogroup && plan.has_groups();
     let made = r.groups.iter().filter(|(_, g)| sessions || !g.session);
     let row = |(id, g): (GroupId, &groups::Group)| {
         let (tasks, runtime, delay) = sums[id.0 as usize];
@@ -440,7 +439,7 @@ pub(crate) fn summarise(plan: &Plan, r: &RunResult, origins: &Origins, inputs: B
         outcome_detail: r.outcome.detail(),
         machine: plan.machine_base.name.clone(),
         policy: plan.policy_name(),
-        algorithm: plan.xen.as_ref().map_or(plan.preset.policy.name(), |x| x.scheduler.show()),
+        algorithm: plan.algorithm(),
         workload: match (&plan.workload, &plan.xen) {
             (Some(workload), _) => workload.kind().into(),
             (None, None) => "guests".into(),

@@ -7,8 +7,10 @@ use std::sync::Once;
 use std::time::Instant;
 
 use contend_machine::{Machine, Unit};
+use contend_sched::features::Preset;
+use contend_sched::policy::Policy;
 use contend_sim::guest::Guests;
-use contend_sim::host::{Limits, Outcome, Setup, Status, simulate};
+use contend_sim::host::{EventSink, Limits, Outcome, Progress, RunResult, Setup, Status, simulate, simulate_with};
 use contend_sim::program::Workload;
 use contend_sim::xen::{self, PoolSetup, Sinks, XenSetup};
 use contend_workload::spec::{Origins, ReadFile, Target};
@@ -38,9 +40,52 @@ pub struct RunOptions<'a> {
 /// Simulate. Nothing is written but the trace, and that only if the run was not interrupted.
 ///
 /// # Errors
-/// The workload cannot be built on this machine, the trace cannot be written, or the system refuses memory. What
-/// happens inside the simulation, a panic of a policy included, is the result's outcome.
+/// The workload cannot be built on this machine, the trace cannot be written, or the system refuses memory. The scenario names a
+/// policy of a program's. What happens inside the simulation, a panic of a policy included, is the result's outcome.
 pub fn run(plan: &Plan, options: RunOptions<'_>) -> Result<Output, RunError> {
+    if let Some(own) = &plan.own_policy {
+        let right = "left out, or run by the program that made this scenario and has that policy: contend has it not";
+        return Err(wrong_own(plan, own, right));
+    }
+    run_by(plan, options, &|setup, sink, look| simulate(plan.preset.policy, setup, sink, look))
+}
+
+/// Simulate under a policy of the caller's, in the place of the preset's. Results call it `name`; `contend explain`, `report` and
+/// `compare` read them as any. Features, machine, workload, guests are the plan's; groups are not known.
+///
+/// # Errors
+/// As for [`run`]. The host is Xen, the name is a preset's or has other characters than ASCII letters, digits, `-`, `_` and `.`,
+/// or the scenario is of another such policy.
+pub fn run_with<L: Policy>(
+    plan: &Plan,
+    name: &str,
+    policy: impl Fn(&Setup) -> L,
+    options: RunOptions<'_>,
+) -> Result<Output, RunError> {
+    let is_word = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    if name.is_empty() || !name.chars().all(is_word) || Preset::find(name).is_some() {
+        return Err(wrong_own(plan, name, "a name of ASCII letters, digits, -, _ and . that no preset has"));
+    }
+    if let Some(other) = plan.own_policy.as_ref().filter(|other| *other != name) {
+        return Err(wrong_own(plan, other, &format!("\"{name}\", the policy of this program")));
+    }
+    if plan.xen.is_some() {
+        return Err(wrong_own(plan, name, "left out: the host is Xen, and programs bring policies for Linux hosts"));
+    }
+    let mut plan = plan.clone();
+    plan.own_policy = Some(name.into());
+    run_by(&plan, options, &|setup, sink, look| simulate_with(policy(&setup), setup, sink, look))
+}
+
+fn wrong_own(plan: &Plan, found: &str, right: &str) -> RunError {
+    let at = At { file: plan.file.clone(), line: 0, key: "own_policy".into() };
+    ScenarioError::Value { at, found: format!("\"{found}\""), right: right.into() }.into()
+}
+
+/// Simulates a Linux host.
+type Simulate<'a> = &'a dyn Fn(Setup, Option<Box<dyn EventSink>>, Progress<'_>) -> std::io::Result<RunResult>;
+
+fn run_by(plan: &Plan, options: RunOptions<'_>, simulate: Simulate<'_>) -> Result<Output, RunError> {
     let wall = Instant::now();
     let cpu = thread_cpu_s();
     let inputs = RefCell::new(Inputs::default());
@@ -108,7 +153,7 @@ pub fn run(plan: &Plan, options: RunOptions<'_>) -> Result<Output, RunError> {
         _ => {
             let features = plan.features.clone();
             let setup = Setup { machine, features, workload, seed: plan.seed, limits, guests };
-            quietly(|| simulate(plan.preset.policy, setup, sinks.sched, &mut look))
+            quietly(|| simulate(setup, sinks.sched, &mut look))
         }
     };
     drop(look);
@@ -178,11 +223,11 @@ fn check_groups(plan: &Plan, workload: &Workload) -> Result<(), ScenarioError> {
         return Err(ScenarioError::Value { at, found, right: format!("at most {}", GROUP_QUEUES_MAX / cpus) });
     }
     let named = workload.groups.iter().find(|(_, g)| !g.session);
-    match named.filter(|_| !plan.preset.policy.has_groups() && plan.xen.is_none()) {
+    match named.filter(|_| !plan.has_groups() && plan.xen.is_none()) {
         None => Ok(()),
         Some((_, group)) => {
             let at = At { file: plan.file.clone(), line: 0, key: "policy".into() };
-            let found = format!("\"{}\" with the group {}", plan.preset.name, group.name);
+            let found = format!("\"{}\" with the group {}", plan.policy_name(), group.name);
             Err(ScenarioError::Value { at, found, right: "a fair policy such as linux-6.18".into() })
         }
     }

@@ -87,6 +87,8 @@ pub struct Scenario {
     machine: Option<Given<String>>,
     /// The default if none is given.
     policy: Option<Given<String>>,
+    /// The policy of a program that made this, in the preset's place.
+    own_policy: Option<Given<String>>,
     seed: u64,
     horizon_ns: Option<u64>,
     warmup_ns: u64,
@@ -112,6 +114,8 @@ pub struct Plan {
     pub machine: Machine,
     /// Where policy and features start from.
     pub preset: Preset,
+    /// The name of a policy of the caller's ([`run_with`](crate::run_with)), in the place of the preset's.
+    pub own_policy: Option<String>,
     /// The features.
     pub features: Features,
     /// Seed.
@@ -156,6 +160,7 @@ impl Scenario {
             base: base.into(),
             machine: None,
             policy: None,
+            own_policy: None,
             seed: SEED_DEFAULT,
             horizon_ns: None,
             warmup_ns: 0,
@@ -425,6 +430,7 @@ impl Scenario {
             machine_base,
             machine: changed,
             preset,
+            own_policy: self.own_policy.as_ref().map(|given| given.value.clone()),
             features,
             seed: self.seed,
             horizon_ns: self.horizon_ns,
@@ -452,6 +458,10 @@ impl Scenario {
         if let Some(policy) = &self.policy {
             let right = "left out: the host is Xen, its scheduler is xen.scheduler; a guest's kernel is its own policy";
             return refuse(policy.at.clone(), &format!("\"{}\"", policy.value), right);
+        }
+        if let Some(own) = &self.own_policy {
+            let right = "left out: the host is Xen, and programs bring policies for Linux hosts";
+            return refuse(own.at.clone(), &format!("\"{}\"", own.value), right);
         }
         if let Some(workload) = &self.workload {
             let at = At { file: self.file.clone(), line: 0, key: "workload".into() };

@@ -24,3 +24,24 @@ fn turns_are_by_weight() {
     assert!((960.0..980.0).contains(&took("fifo, no placement")), "{text}");
     assert!((120.0..135.0).contains(&took("work stealing")), "{text}");
 }
+
+#[test]
+fn a_scenario_runs_under_it_and_is_stored() {
+    let dir = std::env::temp_dir().join(format!("my-policy-{}", std::process::id()));
+    std::fs::create_dir(&dir).expect("a directory");
+    let scenario = dir.join("x.toml");
+    std::fs::write(&scenario, "machine = \"4c\"\n[workload]\nkind = \"hackbench\"\ngroups = 1\nloops = 5\n").expect("written");
+    let run = |scenario: &std::path::Path| {
+        Command::new(env!("CARGO_BIN_EXE_run-scenario")).args([scenario, &dir.join("out")]).arg("2").output().expect("it runs")
+    };
+    let out = run(&scenario);
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    for seed in ["1", "2"] {
+        let summary = std::fs::read_to_string(dir.join("out").join(seed).join("summary.json")).expect("a result");
+        assert!(summary.contains("\"policy\": \"work-stealing\""), "{summary}");
+    }
+    let none = run(&dir.join("none.toml"));
+    assert_eq!(none.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&none.stderr).contains("none.toml: cannot be read"), "{none:?}");
+    std::fs::remove_dir_all(&dir).expect("removed");
+}

@@ -24,9 +24,21 @@ pub(super) fn plain(value: &str) -> toml::Value {
 }
 
 impl Plan {
-    /// What runs: the preset, or `xen-` and the scheduler.
+    /// What runs: the preset, the policy of the caller's, or `xen-` and the scheduler.
     pub fn policy_name(&self) -> String {
-        self.xen.as_ref().map_or_else(|| self.preset.name.into(), |xen| format!("xen-{}", xen.scheduler.show()))
+        let linux = || self.own_policy.clone().unwrap_or_else(|| self.preset.name.into());
+        self.xen.as_ref().map_or_else(linux, |xen| format!("xen-{}", xen.scheduler.show()))
+    }
+
+    /// The policy behind that name.
+    pub fn algorithm(&self) -> String {
+        let linux = || self.own_policy.clone().unwrap_or_else(|| self.preset.policy.name().into());
+        self.xen.as_ref().map_or_else(linux, |xen| xen.scheduler.show())
+    }
+
+    /// Whether the host's policy knows groups.
+    pub fn has_groups(&self) -> bool {
+        self.own_policy.is_none() && self.preset.policy.has_groups()
     }
 
     /// Features that differ from the preset's.
@@ -42,14 +54,20 @@ impl Plan {
     /// The complete scenario that makes the same result again: all choices written out, paths relative to the result's
     /// directory. `inputs` maps the workload's file names to the stored ones.
     pub fn resolved_toml(&self, inputs: &BTreeMap<String, String>) -> String {
+        let who = self.own_policy.as_ref().map_or("`contend run scenario.toml`".into(), |own| {
+            format!("The program that has the policy {own}")
+        });
         let mut text = format!(
-            "# contend {}: everything that made this result. `contend run scenario.toml` makes it again.\n\
+            "# contend {}: everything that made this result. {who} makes it again.\n\
              machine = \"machine.toml\" # {}\n",
             env!("CARGO_PKG_VERSION"),
             self.machine_base.name,
         );
         if self.xen.is_none() {
             text += &format!("policy = {}\n", quoted(self.preset.name));
+        }
+        if let Some(own) = &self.own_policy {
+            text += &format!("own_policy = {} # in the place of that preset's\n", quoted(own));
         }
         text += &format!("seed = {}\n", self.seed);
         let mut time = |key: &str, ns: u64| {

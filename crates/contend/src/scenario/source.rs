@@ -16,6 +16,7 @@ use crate::names::did_you_mean;
 const KEYS: &[&str] = &[
     "machine",
     "policy",
+    "own_policy",
     "seed",
     "horizon_s",
     "horizon_ns",
@@ -125,6 +126,9 @@ impl Source<'_> {
         }
         if let Some(v) = root.get("policy") {
             s.policy = Some(self.string(v, "policy", "the name of a preset; `contend list presets` lists them")?);
+        }
+        if let Some(v) = root.get("own_policy") {
+            s.own_policy = Some(self.string(v, "own_policy", "what a program calls its policy")?);
         }
         if let Some(v) = root.get("seed") {
             s.seed = self.integer(v, "seed", i64::MAX as u64)?;
