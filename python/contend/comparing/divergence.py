@@ -15,7 +15,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from contend.run import run
+from contend.run import list_presets, run
+from contend.xen.report import is_xen
 
 FIRST_SHARE = 1000
 GROWTH = 8
@@ -133,6 +134,11 @@ def diverge(
         return Divergence(not differing, True, why, seed, old["virtual_s"])
     if old["cpus"] != new["cpus"]:
         return Divergence(why=f"the machines have {old['cpus']} and {new['cpus']} CPUs", seed=seed)
+    presets = {preset["name"] for preset in list_presets()}
+    own = [str(s["policy"]) for s in summaries if not is_xen(s) and s["policy"] not in presets]
+    if own:
+        why = f"{own[0]} is a program's own policy, and only that program makes its runs again"
+        return Divergence(why=why, seed=seed)
     end = max(old["virtual_s"], new["virtual_s"])
     horizon = min(old["virtual_s"], new["virtual_s"]) / FIRST_SHARE
     with tempfile.TemporaryDirectory(prefix="contend-compare-") as temporary, ThreadPoolExecutor(2) as pool:
