@@ -24,7 +24,10 @@ fn refused(text: &str, name: &str) -> String {
 #[test]
 fn a_result_says_whose_policy_it_was_and_the_program_makes_it_again() {
     let out = run_with(&plan(TEXT), "mine", |s| mine(&s.features), RunOptions::default()).expect("it runs");
-    assert_eq!((out.summary.outcome, out.summary.policy.as_str(), out.summary.algorithm.as_str()), ("finished", "mine", "mine"));
+    assert_eq!(
+        (out.summary.outcome, out.summary.policy.as_str(), out.summary.algorithm.as_str()),
+        ("finished", "mine", "mine")
+    );
     assert_eq!(out.summary.set["balance"], "off");
     let eevdf = run(&plan(TEXT), RunOptions::default()).expect("it runs");
     assert_ne!(out.summary.trace_hash, eevdf.summary.trace_hash);
@@ -33,7 +36,10 @@ fn a_result_says_whose_policy_it_was_and_the_program_makes_it_again() {
     let (first, again) = (dir.path().join("first"), dir.path().join("again"));
     out.write(&first).expect("it is written");
     let stored = Scenario::from_path(first.join("scenario.toml")).expect("it is right").plan().expect("it is complete");
-    run_with(&stored, "mine", |s| mine(&s.features), RunOptions::default()).expect("it runs").write(&again).expect("it is written");
+    run_with(&stored, "mine", |s| mine(&s.features), RunOptions::default())
+        .expect("it runs")
+        .write(&again)
+        .expect("it is written");
     for file in std::fs::read_dir(&first).expect("a directory") {
         let name = file.expect("a file").file_name();
         let bytes = |of: &Path| std::fs::read(of.join(&name)).expect("a file");
@@ -43,7 +49,8 @@ fn a_result_says_whose_policy_it_was_and_the_program_makes_it_again() {
     let error = run(&stored, RunOptions::default()).expect_err("it has it not").to_string();
     let right = "left out, or run by the program that made this scenario and has that policy: contend has it not";
     assert!(error.ends_with(&format!("scenario.toml: own_policy: found \"mine\"; should be {right}")), "{error}");
-    let other = run_with(&stored, "other", |s| mine(&s.features), RunOptions::default()).expect_err("another").to_string();
+    let other =
+        run_with(&stored, "other", |s| mine(&s.features), RunOptions::default()).expect_err("another").to_string();
     assert!(other.ends_with("own_policy: found \"mine\"; should be \"other\", the policy of this program"), "{other}");
 }
 

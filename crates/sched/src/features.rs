@@ -105,6 +105,17 @@ words! {
 }
 
 words! {
+    /// When a running task of the fair class, or of any policy, makes way for another of its kind on another CPU's word.
+    Preempt {
+        /// At once in user mode, by an interrupt; in a system call at its end (preempt=none).
+        None = "none",
+        /// When its CPU next returns to user mode, for whatever reason, at the latest after a tick: nobody interrupts it
+        /// (preempt=lazy, 6.13 to today). Real-time tasks do not wait.
+        Lazy = "lazy",
+    }
+}
+
+words! {
     /// What keeps real-time tasks from having a CPU to themselves.
     RtThrottle {
         /// Nothing (sched_rt_runtime_us = -1, or a kernel without).
@@ -149,6 +160,9 @@ switches! {
         idle_polling: bool = true,
         /// Algorithm of the kernel's spinlocks, run-queue locks included.
         spinlock: SpinlockKind = SpinlockKind::Queued,
+
+        /// When a running task makes way for a woken one.
+        preempt: Preempt = Preempt::None,
 
         // ---- where a wakee goes ----
         /// Which of waker's and wakee's CPU the idle search starts from.

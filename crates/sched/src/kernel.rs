@@ -14,7 +14,7 @@ use crate::domains::Domains;
 use crate::features::{Balance, Features, IdleSearch};
 use crate::pelt::Average;
 use crate::policy::{Dequeue, Enqueue, Policy};
-use crate::rq::{NEED_RESCHED, POLLING, Rq, RqData, load_value};
+use crate::rq::{NEED_RESCHED, NEED_RESCHED_LAZY, POLLING, Rq, RqData, load_value};
 use crate::rq_lock::LockFactory;
 use crate::rt::push_pull::Shared;
 use crate::task::{Entity, Task, Tasks, state};
@@ -371,6 +371,11 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         });
         p.queue_length(held.0, nr_running);
         self.bandwidth_left(p, held, task);
+    }
+
+    /// Ask `cpu`, which runs a task in user mode or in a system call, to reschedule when it returns to user mode: no interrupt.
+    pub(crate) fn resched_lazy(&self, p: &P, cpu: CpuId) {
+        p.fetch_or(&self.rq(cpu).resched, NEED_RESCHED_LAZY, AcqRel);
     }
 
     /// Ask `cpu` to reschedule: set its flag and, unless it watches the flag, interrupt it.

@@ -15,6 +15,10 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 pub const NEED_RESCHED: u64 = 1;
 /// Bit 1: the CPU is idle and watches bit 0, so that an interrupt is not needed.
 pub const POLLING: u64 = 2;
+/// Bit 2: reschedule on the next return to user mode ([`crate::features::Preempt::Lazy`]).
+pub const NEED_RESCHED_LAZY: u64 = 4;
+/// On its way to user mode a CPU looks at both.
+pub const RESCHED_MASK: u64 = NEED_RESCHED | NEED_RESCHED_LAZY;
 
 /// One CPU's run queue.
 pub struct Rq<P: Platform, L: Policy> {
@@ -40,7 +44,7 @@ pub struct Rq<P: Platform, L: Policy> {
     pub avg_idle: P::Word,
     /// Earliest next periodic balance of any domain, in ns.
     pub next_balance: P::Word,
-    /// NEED_RESCHED | POLLING.
+    /// NEED_RESCHED | POLLING | NEED_RESCHED_LAZY.
     pub resched: P::Word,
     /// Head of the list of queued wake-ups.
     pub wake_list: CallList<P>,

@@ -6,7 +6,7 @@
 //! the chosen run queue, or it queues the task to that CPU, which takes its own lock once for the batch.
 //! `contend-check` checks this protocol and the two wake lists under loom and shuttle.
 
-use crate::features::{Balance, WakePath};
+use crate::features::{Balance, Preempt, WakePath};
 use crate::kernel::{CorruptList, Held, Kernel};
 use crate::pelt::Average;
 use crate::policy::{Enqueue, Policy};
@@ -271,6 +271,8 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             return;
         }
         let (curr, running) = self.with_rq(p, held, |rd| (rd.curr, rd.running));
+        // By its class: a lazy preemption is one among fair tasks.
+        let mut urgent = true;
         let preempt = match running {
             // Idle: yes. On its way from one task to the next: it will choose in a moment anyway.
             None => curr.is_none(),
@@ -292,11 +294,14 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
                         Some(preempts) => preempts,
                     }
                 });
-                preempt || sched.rt().is_some() && self.equal_makes_room(p, held, task, curr)
+                urgent = sched.rt().is_some();
+                preempt || urgent && self.equal_makes_room(p, held, task, curr)
             }
         };
-        if preempt {
+        if preempt && (urgent || self.features.preempt == Preempt::None) {
             self.resched(p, cpu);
+        } else if preempt {
+            self.resched_lazy(p, cpu);
         }
     }
 

@@ -30,9 +30,14 @@ fn a_scenario_runs_under_it_and_is_stored() {
     let dir = std::env::temp_dir().join(format!("my-policy-{}", std::process::id()));
     std::fs::create_dir(&dir).expect("a directory");
     let scenario = dir.join("x.toml");
-    std::fs::write(&scenario, "machine = \"4c\"\n[workload]\nkind = \"hackbench\"\ngroups = 1\nloops = 5\n").expect("written");
+    std::fs::write(&scenario, "machine = \"4c\"\n[workload]\nkind = \"hackbench\"\ngroups = 1\nloops = 5\n")
+        .expect("written");
     let run = |scenario: &std::path::Path| {
-        Command::new(env!("CARGO_BIN_EXE_run-scenario")).args([scenario, &dir.join("out")]).arg("2").output().expect("it runs")
+        Command::new(env!("CARGO_BIN_EXE_run-scenario"))
+            .args([scenario, &dir.join("out")])
+            .arg("2")
+            .output()
+            .expect("it runs")
     };
     let out = run(&scenario);
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));

@@ -54,9 +54,10 @@ impl Plan {
     /// The complete scenario that makes the same result again: all choices written out, paths relative to the result's
     /// directory. `inputs` maps the workload's file names to the stored ones.
     pub fn resolved_toml(&self, inputs: &BTreeMap<String, String>) -> String {
-        let who = self.own_policy.as_ref().map_or("`contend run scenario.toml`".into(), |own| {
-            format!("The program that has the policy {own}")
-        });
+        let who = self
+            .own_policy
+            .as_ref()
+            .map_or("`contend run scenario.toml`".into(), |own| format!("The program that has the policy {own}"));
         let mut text = format!(
             "# contend {}: everything that made this result. {who} makes it again.\n\
              machine = \"machine.toml\" # {}\n",

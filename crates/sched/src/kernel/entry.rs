@@ -4,7 +4,7 @@ use super::schedule::Why;
 use super::{Kernel, Outside, SyscallEnd, Syscalls};
 use crate::features::Balance;
 use crate::policy::Policy;
-use crate::rq::{NEED_RESCHED, POLLING};
+use crate::rq::{NEED_RESCHED, POLLING, RESCHED_MASK};
 use crate::task::state;
 use contend_platform::Ordering::{AcqRel, Acquire, Relaxed};
 use contend_platform::{Account, Ipi, SchedEvent, SchedPlatform, TaskId, Trap, Work};
@@ -55,7 +55,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         };
         let why = match why {
             Some(why) => why,
-            None if p.load(&self.rq(p.cpu()).resched, Relaxed) & NEED_RESCHED != 0 => Why::Preempt,
+            None if p.load(&self.rq(p.cpu()).resched, Relaxed) & RESCHED_MASK != 0 => Why::Preempt,
             None => return Outside::User(task),
         };
         let next = self.schedule(p, why);

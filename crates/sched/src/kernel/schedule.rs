@@ -6,7 +6,7 @@
 use super::{Held, Kernel, policy_error};
 use crate::features::Balance;
 use crate::policy::{Dequeue, Pick, Policy, Put};
-use crate::rq::{NEED_RESCHED, peek_curr};
+use crate::rq::{RESCHED_MASK, peek_curr};
 use crate::task::state;
 use crate::wake_protocol;
 use contend_platform::Ordering::{AcqRel, Acquire, Relaxed};
@@ -48,8 +48,8 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
                 pushed = self.take_pushed(p, &held, task);
             }
         }
-        if p.load(&rq.resched, Relaxed) & NEED_RESCHED != 0 {
-            p.fetch_and(&rq.resched, !NEED_RESCHED, AcqRel);
+        if p.load(&rq.resched, Relaxed) & RESCHED_MASK != 0 {
+            p.fetch_and(&rq.resched, !RESCHED_MASK, AcqRel);
         }
         let mut next = self.pick(p, &held);
         if next.is_none() {

@@ -9,7 +9,7 @@ use contend_machine::Machine;
 use contend_platform::{Account, CpuId, Time};
 use contend_sched::bandwidth::Limit;
 use contend_sched::class::Sched;
-use contend_sched::features::{CfsBandwidth, Features, Preset};
+use contend_sched::features::{CfsBandwidth, Features, Preempt, Preset};
 use contend_sched::policy::eevdf::Eevdf;
 use contend_sim::guest::Guests;
 use contend_sim::host::{EventSink, Limits, Outcome, RunResult, Setup, Who, simulate, simulate_with};
@@ -257,6 +257,14 @@ fn run(
 fn preset_conforms(name: &str) {
     let preset = Preset::find(name).expect("the preset exists");
     conforms(name, &preset.features, &|setup, sink| {
+        simulate(preset.policy, setup, Some(sink), &mut |_| true).expect("stacks")
+    });
+}
+
+#[test]
+fn lazy_preemption() {
+    let preset = Preset::find("linux-6.18").expect("the preset exists");
+    conforms("lazy preemption", &Features { preempt: Preempt::Lazy, ..preset.features }, &|setup, sink| {
         simulate(preset.policy, setup, Some(sink), &mut |_| true).expect("stacks")
     });
 }

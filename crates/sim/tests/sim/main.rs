@@ -14,6 +14,7 @@ mod idle_search;
 mod machine;
 mod outcomes;
 mod placing;
+mod preempt;
 mod remote_wakeups;
 mod rowand;
 mod scale;
