@@ -32,7 +32,7 @@ impl Plan {
 
     /// The policy behind that name.
     pub fn algorithm(&self) -> String {
-        let linux = || self.own_policy.clone().unwrap_or_else(|| self.preset.policy.name().into());
+        let linux = || self.own_policy.clone().unwrap_or_else(|| self.preset.policy.name());
         self.xen.as_ref().map_or_else(linux, |xen| xen.scheduler.show())
     }
 
