@@ -123,8 +123,9 @@ pub trait Policy: 'static {
         woken: (TaskId, &Self::Task),
         now: Time,
     ) -> bool;
-    /// Where does a woken or new task go? No run queue is locked. `None`: where the mechanism would place it. Asked of a policy that
-    /// [`PLACES`](Policy::PLACES). A CPU that is not there, or that the task's affinity forbids, is a policy error.
+    /// Where does a woken or new task go? `None`: where the mechanism would place it. No run queue is locked (but the one that the task
+    /// slept on, where the wake-up path is that of 2010). Asked of a policy that [`PLACES`](Policy::PLACES). A CPU that is not there, or
+    /// that the task's affinity forbids, is a policy error.
     fn select_cpu(&self, cpus: &mut dyn Cpus, task: TaskId, t: &Self::Task, wake: Wake) -> Option<CpuId> {
         let _ = (cpus, task, t, wake);
         None
