@@ -73,6 +73,21 @@ pub(super) fn scenario(dir: &Path) -> Result<Scenario> {
         }
         scenario.set.insert("autogroup".into(), Given { at: place(v, "kernel.autogroup"), value });
     }
+    if let Some(v) = kernel.and_then(|t| t.get("preempt")) {
+        // Of the other models `none` is the nearest that there is.
+        match v.get_ref().as_str() {
+            Some("lazy") => {
+                let value = "lazy".to_string();
+                scenario.set.insert("preempt".into(), Given { at: place(v, "kernel.preempt"), value });
+            }
+            Some(_) => {}
+            None => {
+                let found = super::source::found(v.get_ref());
+                let right = "none, voluntary, full, rt or lazy".into();
+                return Err(ScenarioError::Value { at: place(v, "kernel.preempt"), found, right });
+            }
+        }
+    }
     let machine = if dir.join(MACHINE).is_file() {
         MACHINE.to_string()
     } else {
@@ -121,6 +136,7 @@ pub(super) fn resolved(mut workload: WorkloadSpec, base: &Path) -> Result<Worklo
 #[cfg(test)]
 mod tests {
     use super::*;
+    use contend_sched::features::Preempt;
 
     fn dir(name: &str, text: &str) -> std::path::PathBuf {
         let dir = std::env::temp_dir().join(format!("contend-rec-{}-{name}", std::process::id()));
@@ -161,16 +177,22 @@ mod tests {
     }
 
     #[test]
-    fn the_kernels_switch_and_the_sessions_are_taken_over() {
-        let dir = dir("sessions", "schema = 1\nfile = \"trace.dat\"\n[kernel]\nautogroup = true\n");
+    fn the_kernels_switches_and_the_sessions_are_taken_over() {
+        let text = "schema = 1\nfile = \"trace.dat\"\n[kernel]\nautogroup = true\npreempt = \"lazy\"\n";
+        let dir = dir("sessions", text);
         std::fs::write(dir.join(MACHINE), contend_machine::Machine::synthetic("2c").unwrap().to_toml()).unwrap();
         std::fs::write(dir.join(SESSIONS), "[sessions]\n37 = [1]\n").unwrap();
         let mut scenario = Scenario::from_path(&dir).unwrap();
         let plan = scenario.plan().unwrap();
         assert!(plan.features.autogroup);
+        assert_eq!(plan.features.preempt, Preempt::Lazy);
         assert_eq!(plan.workload.unwrap().to_toml()["sessions"].as_str(), Some(SESSIONS));
         scenario.set("autogroup", "false").unwrap();
         assert!(!scenario.plan().unwrap().features.autogroup);
+        for other in ["none", "voluntary", "full", "rt"] {
+            std::fs::write(dir.join(FILE), text.replace("lazy", other)).unwrap();
+            assert_eq!(Scenario::from_path(&dir).unwrap().plan().unwrap().features.preempt, Preempt::None);
+        }
         std::fs::remove_dir_all(dir).unwrap();
     }
 
@@ -186,6 +208,10 @@ mod tests {
             (
                 "schema = 1\nfile = \"t\"\n[kernel]\nautogroup = 1",
                 "recording.toml:4: kernel.autogroup: found 1; should be true",
+            ),
+            (
+                "schema = 1\nfile = \"t\"\n[kernel]\npreempt = 1",
+                "recording.toml:4: kernel.preempt: found 1; should be none, voluntary, full, rt or lazy",
             ),
             ("schema = ", "recording.toml:1: not valid TOML"),
         ]
