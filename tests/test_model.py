@@ -98,7 +98,7 @@ def test_an_exact_model_can_be_edited(tmp_path: Path) -> None:
     package.model(MAKE, out=out)
     steps = pl.read_ipc(out)
     assert steps.columns == ["task", "step", "ns", "why", "peer"]
-    assert set(steps["step"].unique()) == {"run", "kernel", "sleep", "post", "spawn", "yield"}
+    assert set(steps["step"].unique()) == {"run", "kernel", "sleep", "post", "spawn", "exec", "yield"}
 
 
 def test_a_fitted_model_reads_back_the_same(tmp_path: Path) -> None:

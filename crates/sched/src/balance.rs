@@ -4,8 +4,11 @@
 //! Reading another CPU's load is a line miss; taking tasks needs its lock. Several idle CPUs choose the same busiest queue
 //! and then wait for one another there: that is a result here, not an input.
 
+mod idlest;
 mod newidle;
 mod pull;
+
+pub(crate) use idlest::Placed;
 
 use crate::domains::{CAPACITY, Domain, GroupSize, Level};
 use crate::features::{Balance, IdleSearch};

@@ -197,6 +197,8 @@ switches! {
         newidle_balance: bool = true,
         /// NI_RANDOM: skip newidle balancing of a domain by a dice weighted with its success (6.18).
         ni_random: bool = true,
+        /// Exec balancing: a task that executes a program is placed anew, like a new one.
+        exec_balance: bool = true,
         /// sched_migration_cost in ns: a task that ran this recently is cache hot.
         migration_cost_ns: u64 = 500_000,
         /// sched_nr_migrate: most tasks looked at per balance.

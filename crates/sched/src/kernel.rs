@@ -38,6 +38,8 @@ pub enum SyscallEnd {
     Yield,
     /// It may not stay on this CPU: switch away from it, then place it anew.
     Migrate,
+    /// It goes on there, as [`Kernel::exec`] says: switch away from it, then put it on that CPU's queue.
+    MoveTo(CpuId),
     /// It is gone.
     Exit,
 }

@@ -1,8 +1,8 @@
 //! select_task_rq: where a wakee goes (mechanisms C.1), and where a new task goes.
 
-use crate::balance::SCAN_BATCH;
+use crate::balance::Placed;
 use crate::cpuset::Affinity;
-use crate::features::{IdleSearch, WakeAffine, WakePath};
+use crate::features::{WakeAffine, WakePath};
 use crate::kernel::{Kernel, policy_error};
 use crate::looks::Looks;
 use crate::policy::Policy;
@@ -202,8 +202,8 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         small >= size && large >= small * size
     }
 
-    /// Fork balancing: from the largest domain down, the idlest group, then its idlest CPU.
-    pub(crate) fn select_for_fork(&self, p: &P, task: TaskId, this: CpuId) -> CpuId {
+    /// Where a new task goes.
+    pub(crate) fn select_for_fork(&self, p: &P, task: TaskId, this: CpuId, placed: Placed) -> CpuId {
         let before = p.enter(Account::IdleSearch);
         p.charge(Work::SelectCpu, 1);
         let affinity = self.affinity(p, task);
@@ -219,64 +219,10 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             p.enter(before);
             return placed;
         }
-        if self.features.idle_search == IdleSearch::None
-            || self.vcpu_pack && cpu == this && self.pack_has_room(p, task, this, None)
-        {
-            p.enter(before);
-            return cpu;
-        }
-        // By size, since a CPU may have several domains of level NUMA.
-        let mut within = usize::MAX;
-        let below = |cpu, within| self.domains.of(cpu).iter().rev().find(|d| d.span.len() < within).cloned();
-        while let Some(domain) = below(cpu, within) {
-            within = domain.span.len();
-            // A group is as good as its runnable tasks per CPU are few; the local group wins ties.
-            let local = domain.group_of(cpu);
-            let mut best: Option<(u64, bool, usize)> = None;
-            for (g, cpus) in domain.groups.iter().enumerate() {
-                let (mut nr, mut allowed) = (0, 0);
-                self.scan_nr_running(p, cpus, &affinity, |_, n| {
-                    nr += u64::from(n);
-                    allowed += 1;
-                });
-                if allowed == 0 {
-                    continue;
-                }
-                let key = (nr * 1024 / allowed, g != local, g);
-                if best.is_none_or(|b| key < b) {
-                    best = Some(key);
-                }
-            }
-            let Some((_, _, group)) = best else { break };
-            if group == local && domain.groups[group].contains(&cpu) && domain.groups[group].len() == 1 {
-                continue;
-            }
-            cpu = self.idlest_cpu(p, &domain.groups[group], &affinity, cpu);
+        if !(self.vcpu_pack && cpu == this && self.pack_has_room(p, task, this, None)) {
+            cpu = self.idlest(p, cpu, &affinity, placed);
         }
         p.enter(before);
         cpu
-    }
-
-    /// The CPU of a group with the fewest runnable tasks; an idle one at once; `near` wins ties.
-    fn idlest_cpu(&self, p: &P, group: &[CpuId], affinity: &Affinity, near: CpuId) -> CpuId {
-        let mut best = (u32::MAX, true, near);
-        self.scan_nr_running(p, group, affinity, |c, nr| best = best.min((nr, c != near, c)));
-        best.2
-    }
-
-    /// nr_running of the allowed CPUs of `cpus`. The loads do not depend on one another and overlap.
-    fn scan_nr_running(&self, p: &P, cpus: &[CpuId], affinity: &Affinity, mut see: impl FnMut(CpuId, u32)) {
-        let (batches, rest) = cpus.as_chunks::<SCAN_BATCH>();
-        for batch in batches {
-            p.charge(Work::Probe, SCAN_BATCH as u64);
-            let peeks = p.load_many(batch.map(|c| &self.rq(c).peek));
-            for (c, peek) in std::iter::zip(batch, peeks).filter(|(c, _)| affinity.allows(**c)) {
-                see(*c, peek_nr_running(peek));
-            }
-        }
-        for c in rest.iter().filter(|c| affinity.allows(**c)) {
-            p.charge(Work::Probe, 1);
-            see(*c, peek_nr_running(p.load(&self.rq(*c).peek, Acquire)));
-        }
     }
 }

@@ -173,8 +173,12 @@ pub enum Op {
     /// Interrupt all other CPUs that run tasks of the caller's address space, and spin until each has flushed its
     /// translations.
     Shootdown,
-    /// Start a new task.
+    /// Start a new task: copy what it is to have, and let it go.
     Spawn(Box<TaskSpec>),
+    /// The same of a task whose computing has done the copying: recorded runs reach to the end of it.
+    Spawned(Box<TaskSpec>),
+    /// Execute a program (`execve`): the caller may be moved to another CPU.
+    Exec,
     /// Restrict the caller to these CPUs (`None`: all).
     SetAffinity(Option<FixedBitSet>),
     /// Change the caller's class and priority.

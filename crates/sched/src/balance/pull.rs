@@ -166,9 +166,14 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         if !self.affinity(p, task).allows(to) || p.load(&self.rq(to).peek, Acquire) != 0 {
             return None;
         }
+        Some(self.take_off(p, held, task, to))
+    }
+
+    /// Take the running task, which was put back, off the queue for that of `to`.
+    pub(crate) fn take_off(&self, p: &P, held: &Held, task: TaskId, to: CpuId) -> (TaskId, CpuId) {
         self.deactivate(p, held, task);
         p.store(&self.task(task).cpu, u64::from(to.0), contend_platform::Ordering::Release);
         p.trace(SchedEvent::Migrate { task, from: held.0, to });
-        Some((task, to))
+        (task, to)
     }
 }

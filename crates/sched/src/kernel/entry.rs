@@ -49,6 +49,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
                     moving = Some(task);
                     Some(Why::Block)
                 }
+                SyscallEnd::MoveTo(cpu) => Some(Why::MoveTo(cpu)),
                 SyscallEnd::Yield => Some(Why::Yield),
                 SyscallEnd::Exit => Some(Why::Exit),
             },

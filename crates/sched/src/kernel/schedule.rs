@@ -19,6 +19,8 @@ pub(super) enum Why {
     Block,
     Yield,
     Exit,
+    /// The stopper takes the running task to that CPU.
+    MoveTo(CpuId),
     /// There is a task for an idle CPU, and so many ns of the way here are the task's.
     Idle {
         way: Nanos,
@@ -44,9 +46,11 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         if let Some(task) = prev {
             let stays = self.put_prev(p, &held, task, why);
             let parked = self.bandwidth_stopped(p, &held, task, stays);
-            if stays && !parked && why == Why::Preempt {
-                pushed = self.take_pushed(p, &held, task);
-            }
+            pushed = match why {
+                Why::Preempt if stays && !parked => self.take_pushed(p, &held, task),
+                Why::MoveTo(to) if stays && !parked => Some(self.take_off(p, &held, task, to)),
+                _ => None,
+            };
         }
         if p.load(&rq.resched, Relaxed) & RESCHED_MASK != 0 {
             p.fetch_and(&rq.resched, !RESCHED_MASK, AcqRel);
@@ -94,7 +98,9 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         self.unlock_pushing(p, held);
         if let Some((task, to)) = pushed {
             self.attach(p, to, &[task]);
-            self.count_pushed(p, cpu, to);
+            if why == Why::Preempt {
+                self.count_pushed(p, cpu, to);
+            }
         }
         if next.is_none() && prev.is_some() {
             self.idle_entered(p, throttled);
@@ -128,7 +134,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             Why::Yield => Put::Yielded,
             // A wake-up may have come between setting the state and here: then the task never sleeps.
             Why::Block if p.load(&t.state, Acquire) != state::RUNNING => Put::Sleep,
-            Why::Block | Why::Preempt | Why::Idle { .. } => Put::Preempted,
+            Why::Block | Why::Preempt | Why::MoveTo(_) | Why::Idle { .. } => Put::Preempted,
         };
         p.charge(Work::Dequeue, u64::from(put == Put::Sleep || put == Put::Exit));
         self.bandwidth_charge(p, held, task);

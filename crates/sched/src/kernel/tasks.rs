@@ -1,6 +1,7 @@
 //! The life and death of tasks, and what changes while they live: class, group, affinity.
 
 use super::Kernel;
+use crate::balance::Placed;
 use crate::class::Sched;
 use crate::cpuset::Affinity;
 use crate::pelt::Average;
@@ -9,7 +10,7 @@ use crate::policy::{Dequeue, Enqueue, Policy, Put};
 use crate::task::{Entity, state};
 use crate::wake_protocol;
 use contend_platform::Ordering::{Relaxed, Release};
-use contend_platform::{Account, SchedEvent, SchedPlatform, TaskId};
+use contend_platform::{Account, CpuId, SchedEvent, SchedPlatform, TaskId, Work};
 
 impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
     /// Create a task; it does not run before [`Kernel::wake_up_new`].
@@ -37,7 +38,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         p.store(&t.state, state::RUNNING, Relaxed);
         let this = p.cpu();
         p.store(&t.cpu, u64::from(this.0), Relaxed);
-        let cpu = self.select_for_fork(p, task, this);
+        let cpu = self.select_for_fork(p, task, this, if forked { Placed::New } else { Placed::Old });
         p.store(&t.cpu, u64::from(cpu.0), Release);
         let held = self.lock(p, cpu);
         if self.vcpu_pack && forked {
@@ -68,6 +69,27 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
     /// The current task is about to be gone; its world has released what it held.
     pub fn exiting(&self, p: &P, task: TaskId) {
         p.store(&self.task(task).state, state::DEAD, Release);
+    }
+
+    /// The current task executes a program. What it had in the caches is worth nothing any more, so it is placed anew, like a new task
+    /// (`exec_balance`). Returns where to, if that is another CPU: the caller then returns [`SyscallEnd::MoveTo`].
+    pub fn exec(&self, p: &P, task: TaskId) -> Option<CpuId> {
+        let this = p.cpu();
+        // A real-time task stays; and who places tasks has said where it belongs.
+        if !self.features.exec_balance || L::PLACES || self.rt_prio(p, task).is_some() {
+            return None;
+        }
+        self.pi_lock(p, task);
+        let before = p.enter(Account::IdleSearch);
+        p.charge(Work::SelectCpu, 1);
+        let affinity = self.affinity(p, task);
+        let held = self.lock_task(p, task);
+        let load = self.with_task(p, &held, task, |rd, e| self.load_of(rd, e));
+        self.unlock(p, held);
+        let cpu = self.idlest(p, this, &affinity, Placed::Runs { on: this, load });
+        p.enter(before);
+        self.pi_unlock(p, task);
+        (cpu != this).then_some(cpu)
     }
 
     /// Change the current task's class and priority.

@@ -397,8 +397,9 @@ impl Policy for Eevdf {
         self.update_curr(rq, curr, now)
     }
 
-    fn revive(&self, rq: &mut EevdfRq, task: TaskId, t: &mut EevdfTask, now: Time) {
-        rq.advance(now);
+    fn revive(&self, rq: &mut EevdfRq, task: TaskId, t: &mut EevdfTask, _now: Time) {
+        // V as of when the running entity was last accounted for: what it has run since does not tell against the woken one, which
+        // may then be owed that (docs/internals/eevdf-wakeups.md).
         rq.remove(task, t);
         t.delayed = false;
         if t.vruntime < rq.average() {

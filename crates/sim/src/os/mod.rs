@@ -334,20 +334,12 @@ impl<W: World> Os<W> {
             Op::Rendezvous(o) => self.rendezvous(p, task, o),
             Op::Join(o) => self.join(task, o),
             Op::Shootdown => self.shootdown(kernel, p, task),
-            Op::Spawn(mut spec) => {
+            Op::Spawn(spec) => {
                 p.charge(Work::Fork, 1);
-                // What a daemon starts does not keep the run alive either.
-                let (background, group, sched) = self.with(task, |t| (t.background, t.group, t.sched));
-                spec.background |= background;
-                spec.group.get_or_insert(group);
-                spec.sched.get_or_insert(sched);
-                if !spec.background {
-                    self.foreground.set(self.foreground.get() + 1);
-                }
-                let task = self.born(kernel, p, *spec);
-                kernel.wake_up_new(p, task);
-                SyscallEnd::Continue
+                self.spawn(kernel, p, task, *spec)
             }
+            Op::Spawned(spec) => self.spawn(kernel, p, task, *spec),
+            Op::Exec => kernel.exec(p, task).map_or(SyscallEnd::Continue, SyscallEnd::MoveTo),
             Op::SetAffinity(set) => {
                 let affinity = set.map_or(Affinity::ALL, Affinity::only);
                 if kernel.set_affinity(p, task, affinity) { SyscallEnd::Migrate } else { SyscallEnd::Continue }
@@ -437,6 +429,21 @@ impl<W: World> Os<W> {
         p.charge(Work::Ns, ns);
         lock.unlock(p);
         p.enter(before);
+        SyscallEnd::Continue
+    }
+
+    /// The caller's child: of its class, group, and kind.
+    fn spawn<L: Policy>(&self, kernel: &Kernel<W, L>, p: &W, parent: TaskId, mut spec: TaskSpec) -> SyscallEnd {
+        // What a daemon starts does not keep the run alive either.
+        let (background, group, sched) = self.with(parent, |t| (t.background, t.group, t.sched));
+        spec.background |= background;
+        spec.group.get_or_insert(group);
+        spec.sched.get_or_insert(sched);
+        if !spec.background {
+            self.foreground.set(self.foreground.get() + 1);
+        }
+        let task = self.born(kernel, p, spec);
+        kernel.wake_up_new(p, task);
         SyscallEnd::Continue
     }
 

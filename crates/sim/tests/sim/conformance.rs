@@ -120,6 +120,7 @@ impl Program for Anything {
             0 | 1 => Op::Run(cx.rng.random_range(1..3_000_000)),
             2 => Op::Run(cx.rng.random_range(1..20_000)),
             3 => Op::Sleep(cx.rng.random_range(1..2_000_000)),
+            4 if self.steps.is_multiple_of(2) => Op::Exec,
             4 => Op::Yield,
             5 => {
                 self.holds = true;
@@ -149,13 +150,16 @@ impl Program for Anything {
     }
 }
 
-/// The other end of a pipe, with some work between: two that never do anything else can keep in step for ever, and a task
-/// that competes with them then always comes too late.
+/// The other end of a pipe, with some work between and a sleep now and then: two that never do anything else can keep in step for ever,
+/// and a task that competes with them then always comes too late.
 struct Feeder(contend_sim::program::ObjId, bool, bool);
 
 impl Program for Feeder {
     fn next(&mut self, cx: &mut Cx<'_>) -> Op {
         self.2 = !self.2;
+        if self.2 && cx.rng.random_ratio(1, 64) {
+            return Op::Sleep(cx.rng.random_range(1..50_000));
+        }
         if self.2 {
             return Op::Run(cx.rng.random_range(1..2_000));
         }

@@ -11,6 +11,7 @@ mod golden;
 mod groups;
 mod guests;
 mod idle_search;
+mod idlest;
 mod machine;
 mod outcomes;
 mod placing;

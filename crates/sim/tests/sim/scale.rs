@@ -23,7 +23,7 @@ fn crowd() -> RunResult {
 
 /// 1,024 CPUs, 4,096 tasks that run 3 ms and sleep 1 to 7 ms.
 fn wide() -> RunResult {
-    let mut w = Workload { horizon: Some(150 * MS), ..Workload::default() };
+    let mut w = Workload { horizon: Some(300 * MS), ..Workload::default() };
     for i in 0..4096u64 {
         let mut on = false;
         w.task(task(&format!("t{i}"), move |_| {
@@ -31,7 +31,7 @@ fn wide() -> RunResult {
             if on { Op::Run(3 * MS) } else { Op::Sleep((1 + i % 7) * MS) }
         }));
     }
-    run_on(machine("8n2l32c2t"), &preset("linux-6.18"), w, 150 * MS)
+    run_on(machine("8n2l32c2t"), &preset("linux-6.18"), w, 300 * MS)
 }
 
 /// The subprocess: runs what the environment names and prints its memory.

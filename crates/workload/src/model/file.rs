@@ -234,6 +234,7 @@ fn columns(model: &Exact) -> Vec<u8> {
                 What::Sleep(n, w) => ("sleep", Some(n), Some(w.name().into()), None),
                 What::Post(t, sync) => ("post", None, sync.then_some(SYNC.into()), Some(t)),
                 What::Spawn(t) => ("spawn", None, None, Some(t)),
+                What::Exec => ("exec", None, None, None),
                 What::Yield => ("yield", None, None, None),
                 What::Lock(m, waited) => ("lock", None, waited.then_some(WAITED.into()), Some(m)),
                 What::Locked => ("locked", None, None, None),
@@ -371,6 +372,7 @@ fn read_batch(batch: &RecordBatch, row: &mut usize, steps: &mut [Vec<Step>]) -> 
                 out.push(Step::new(what));
             }
             "spawn" => out.push(Step::new(What::Spawn(other()?))),
+            "exec" => out.push(Step::new(What::Exec)),
             "yield" => out.push(Step::new(What::Yield)),
             "lock" => {
                 if !word.is_empty() && word != WAITED {
@@ -397,7 +399,7 @@ fn read_batch(batch: &RecordBatch, row: &mut usize, steps: &mut [Vec<Step>]) -> 
                 }
             }
             other => {
-                let right = "run, kernel, sleep, post, spawn, yield, sched, lock, locked or unlock";
+                let right = "run, kernel, sleep, post, spawn, exec, yield, sched, lock, locked or unlock";
                 return Err(format!("step: found \"{other}\"; should be {right}"));
             }
         }

@@ -257,7 +257,7 @@ impl Player {
         let tape = Arc::clone(&self.tape);
         let plan = tape.plan.as_ref()?;
         let job = plan.job_of(child)?;
-        self.due.push(Op::Spawn(Box::new(self.copy.task(&tape, child, Some(self.number)))));
+        self.due.push(Op::Spawned(Box::new(self.copy.task(&tape, child, Some(self.number)))));
         self.due.push(Op::SemWait(self.copy.slots(&tape, job.dispatcher)));
         match job.start {
             Start::Slot => {}
@@ -447,8 +447,9 @@ impl Player {
                 if self.spawn_job(child).is_some() {
                     return None;
                 }
-                Op::Spawn(Box::new(self.copy.task(&self.tape, child, Some(self.number))))
+                Op::Spawned(Box::new(self.copy.task(&self.tape, child, Some(self.number))))
             }
+            What::Exec => Op::Exec,
             What::Yield => Op::Yield,
             What::Sched(sched) => Op::SetScheduler(sched),
             What::Lock(..) | What::Unlock(_) => return self.mutex(at),

@@ -26,6 +26,8 @@ pub enum What {
     Post(u32, bool),
     /// Start this task.
     Spawn(u32),
+    /// Execute a program (`execve`).
+    Exec,
     /// Let others run (`sched_yield`).
     Yield,
     /// Lock the mutex of this number. If the task had to wait for it (`true`), what it did until [`What::Locked`] was that.
@@ -104,6 +106,7 @@ impl Step {
                 (12, class, prio.into())
             }
             What::Extra(ns) => (13, 0, ns),
+            What::Exec => (14, 0, 0),
         };
         Step(tag << 56 | why << 50 | number.min(NUMBER))
     }
@@ -125,6 +128,7 @@ impl Step {
             11 => What::Unlock(n as u32),
             12 => What::Sched(unpack(self.0 >> 50 & 0x3f, n as u8)),
             13 => What::Extra(n),
+            14 => What::Exec,
             _ => What::Nop,
         }
     }

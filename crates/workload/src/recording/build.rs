@@ -256,6 +256,12 @@ impl Builder {
                     self.undisturbed[cpu] = e.ts;
                 }
                 if let Some(&i) = self.by_pid.get(&e.pid) {
+                    if *entry && syscall::is_execve(*nr) {
+                        self.written(i, e);
+                        let t = &mut self.tasks[i as usize];
+                        t.calls_exec = Some(t.steps.len());
+                        t.steps.push(Step::new(What::Nop));
+                    }
                     self.tasks[i as usize].in_futex = *entry && syscall::is_futex(*nr);
                     self.tasks[i as usize].in_yield = *entry && syscall::is_sched_yield(*nr);
                     if self.tasks[i as usize].mutexes.call.is_some() && !entry {
@@ -322,6 +328,11 @@ impl Builder {
     fn executed(&mut self, task: u32, name: String, ts: u64) {
         let t = &mut self.tasks[task as usize];
         t.flush(ts);
+        // The kernel chooses the CPU when it has opened the file: soon after the call where that is recorded, otherwise some time before now.
+        match t.calls_exec.take() {
+            Some(at) => t.steps[at] = Step::new(What::Exec),
+            None => t.steps.push(Step::new(What::Exec)),
+        }
         // The caller bears the recorder's name until it executes.
         let by_recorder = is_recorder(&t.first_name);
         self.execs.push(Exec { task, at: t.steps.len(), ts, name, by_recorder });
@@ -359,6 +370,7 @@ impl Builder {
             state: State::Sleeping(ts, false),
             run: 0,
             wake: None,
+            calls_exec: None,
             executed: None,
         });
         self.by_pid.insert(pid, i);

@@ -89,6 +89,8 @@ pub struct Chain {
     pub(super) state: State,
     pub(super) run: u64,
     pub(super) wake: Option<Wake>,
+    /// The step that stands where it entered `execve`.
+    pub(super) calls_exec: Option<usize>,
     /// The step that stands where it last executed a program, if it has not left the CPU since: room for what `chrt`, `nice` and the like
     /// changed before that.
     pub(super) executed: Option<usize>,

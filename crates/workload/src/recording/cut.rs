@@ -165,6 +165,10 @@ fn one(
             }
             What::Nop | What::By(_) | What::On(_) | What::Extra(_) => continue,
             What::Lock(..) | What::Locked | What::Unlock(_) => what,
+            What::Exec => {
+                r.execs += 1;
+                what
+            }
             What::Sched(_) => {
                 r.reclassed += 1;
                 what

@@ -26,8 +26,10 @@ pub struct KernelWork {
     pub preempted: u64,
     /// Yielding.
     pub yielded: u64,
-    /// Starting a task.
+    /// Starting a task; what a fork copies is in the recorded run.
     pub spawn: u64,
+    /// Executing a program: choosing the CPU. What it loads is in the recorded run.
+    pub exec: u64,
     /// Leaving the CPU for good; what an exit unmaps is in the recorded run.
     pub exit: u64,
     /// From `sched_waking` to `sched_switch` where a woken task preempts its waker at once: what is left of the wake-up, and
@@ -60,7 +62,8 @@ impl KernelWork {
             request: call + of(Work::Dequeue) + switch,
             preempted: switch,
             yielded: call + switch,
-            spawn: call + of(Work::Fork) + of(Work::SelectCpu) + of(Work::Enqueue),
+            spawn: call + of(Work::SelectCpu) + of(Work::Enqueue),
+            exec: call + of(Work::SelectCpu),
             exit: of(Work::Dequeue) + switch,
             preempts: of(Work::SelectCpu) + of(Work::Enqueue) + of(Work::Pick),
             after_interrupt: interrupts.irq_leave.value + interrupts.tick_restart.value + switch,
@@ -78,6 +81,7 @@ impl KernelWork {
             What::Sleep(_, Why::Io) => self.request,
             What::Sleep(..) => self.sleep,
             What::Spawn(_) => self.spawn,
+            What::Exec => self.exec,
             What::Yield => self.yielded,
             What::Nop
             | What::Run(_)

@@ -56,6 +56,8 @@ pub struct RecordingReport {
     pub sync_posts: u64,
     /// Forks.
     pub forks: u64,
+    /// Programs executed.
+    pub execs: u64,
     /// Steps on the tape, 8 bytes each.
     pub steps: u64,
     /// Recorded switches away from replayed tasks.
@@ -129,14 +131,15 @@ impl fmt::Display for RecordingReport {
         write!(
             f,
             "\n  sleeps ended by replayed tasks {}, timers {}, devices {}, tasks left out {}, other interrupts {}, unseen {}; \
-             forks {}",
+             forks {}, execs {}",
             of(Why::Task),
             of(Why::Timer),
             of(Why::Io),
             of(Why::Outside),
             of(Why::Interrupt),
             of(Why::Unseen),
-            self.forks
+            self.forks,
+            self.execs
         )?;
         write!(f, "; switches {}, of which preemptions {}", self.switches, self.preempted)?;
         if self.yields > 0 {

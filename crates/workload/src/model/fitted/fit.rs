@@ -87,6 +87,7 @@ pub fn fit(model: &Exact) -> Fitted {
                     end(By::Sleep(why), by, ns);
                 }
                 What::Nop
+                | What::Exec
                 | What::Yield
                 | What::By(_)
                 | What::On(_)

@@ -323,7 +323,7 @@ impl Actor {
             let slot = self.slots.filter(|_| limited);
             for _ in 0..n {
                 events.extend(slot.map(|s| Due::Op(Op::SemWait(self.object(s)))));
-                events.push(Due::Op(Op::Spawn(Box::new(Actor::spec(&stage, self.copy, open, who, slot)))));
+                events.push(Due::Op(Op::Spawned(Box::new(Actor::spec(&stage, self.copy, open, who, slot)))));
             }
         }
         let piece = (run / (events.len() + 1) as f64) as Nanos;

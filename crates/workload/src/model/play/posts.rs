@@ -85,25 +85,31 @@ impl Player {
         let Some(progress) = self.copy.progress(&self.tape, sleeper) else { return };
         progress.held_up.lock().expect("nobody panics with it").retain(|&task| task != self.number);
         if progress.waiting.load(Ordering::Relaxed) {
-            self.let_go(sleeper, usize::MAX);
+            self.let_go(sleeper, usize::MAX, false);
         }
     }
 
-    /// Writers that wait until that task stops go on, so many of them.
-    fn let_go(&mut self, sleeper: u32, writers: usize) {
+    /// Writers that wait until that task stops go on, so many of them; told in the call with which that task stops if it is this one (`stops`): no
+    /// writer comes in between.
+    fn let_go(&mut self, sleeper: u32, writers: usize, stops: bool) {
         let Some(progress) = self.copy.progress(&self.tape, sleeper) else { return };
         let mut held_up = progress.held_up.lock().expect("nobody panics with it");
         let writers = held_up.len().min(writers);
         for task in held_up.drain(..writers) {
             let writer = self.copy.progress(&self.tape, task).expect("there is one for each task");
             writer.notices.fetch_add(1, Ordering::Relaxed);
-            self.due.push(Op::SemPost(self.copy.wake(task), 1));
+            let semaphore = self.copy.wake(task);
+            self.due.push(if stops {
+                Op::Wake { semaphore, sync: false, tail: 0, blocks: true }
+            } else {
+                Op::SemPost(semaphore, 1)
+            });
         }
     }
 
     /// It is about to wait, or to end: writers that wait for that go on. Of those of a stream for which it waits (`open`) the first: that wakes it.
     pub(super) fn stops(&mut self, open: bool) {
-        self.let_go(self.number, if open { 1 } else { usize::MAX });
+        self.let_go(self.number, if open { 1 } else { usize::MAX }, true);
     }
 
     /// It has to no longer: it is woken.

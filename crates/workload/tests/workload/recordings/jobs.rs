@@ -144,7 +144,7 @@ fn slots_are_of_one_task_for_all_that_it_starts() {
     let model = |makes: u32, at_once: u32| {
         format!(
             "schema = 1\nform = \"fitted\"\n[source]\nrecording = \"x\"\ncpus = 2\nspan_ns = 1\n\
-             [[role]]\nname = \"make\"\ntasks = {makes}\nturns = [1]\nrun_us = [0]\n\
+             [[role]]\nname = \"make\"\ntasks = {makes}\nturns = [1]\nrun_us = [200]\n\
              starts = [{{ role = \"cc\", per_life = 4.0, at_once = {at_once} }}, {{ role = \"ld\", per_life = 4.0, at_once = {at_once} }}]\n\
              [[role]]\nname = \"cc\"\ntasks = 0\nturns = [1]\nrun_us = [1000]\n\
              [[role]]\nname = \"ld\"\ntasks = 0\nturns = [1]\nrun_us = [1000]\n"

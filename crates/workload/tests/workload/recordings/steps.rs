@@ -45,6 +45,29 @@ fn interrupt(us: u32, who: &str) -> String {
     )
 }
 
+/// A program is executed where the last call of execve before began; without calls in the recording where it had been.
+#[test]
+fn programs_are_executed_where_they_are_called() {
+    let text = "\
+sh-10 [000] ..... 1.000000: sched_switch: prev_comm=swapper/0 prev_pid=0 prev_prio=120 prev_state=R ==> next_comm=sh next_pid=10 next_prio=120
+sh-10 [000] ..... 1.000001: sched_process_exec: filename=/bin/sh pid=10 old_pid=10
+sh-10 [000] ..... 1.000100: sys_enter_execve: filename: 0x55, argv: 0x55, envp: 0x55
+sh-10 [000] ..... 1.000110: sys_exit_execve: 0xfffffffffffffffe
+sh-10 [000] ..... 1.000300: sys_enter_execve: filename: 0x56, argv: 0x55, envp: 0x55
+sh-10 [000] ..... 1.000700: sched_process_exec: filename=/bin/cmd pid=10 old_pid=10
+cmd-10 [000] d..2. 1.001000: sched_switch: prev_comm=cmd prev_pid=10 prev_prio=120 prev_state=X ==> next_comm=swapper/0 next_pid=0 next_prio=120
+";
+    let of = |text: &str| {
+        let spec = RecordingSpec { command: "sh".into(), ..small() };
+        let (model, r) = spec.model(text.as_bytes().to_vec(), &|_| Ok(free())).expect("a recording");
+        assert_eq!(r.execs, 1, "the command's own is not replayed");
+        model.steps_of(0).filter(|s| matches!(s, What::Run(_) | What::Exec)).collect::<Vec<_>>()
+    };
+    assert_eq!(of(text), [What::Run(299_000), What::Exec, What::Run(700_000)]);
+    let uncalled: String = text.lines().filter(|l| !l.contains("_execve")).map(|l| format!("{l}\n")).collect();
+    assert_eq!(of(&uncalled), [What::Run(699_000), What::Exec, What::Run(300_000)]);
+}
+
 /// Two tasks pass one CPU to and fro: what nothing but the task itself can have caused is a yield.
 #[test]
 fn yields_are_told_from_preemptions() {
