@@ -93,7 +93,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         task: Placed,
         mut see: impl FnMut(CpuId, u32),
     ) {
-        let mut see = |c, peek| see(c, peek_nr_running(peek) - u32::from(task.runs_on(c)));
+        let mut see = |c, peek| see(c, peek_nr_running(peek).saturating_sub(u32::from(task.runs_on(c))));
         let (batches, rest) = cpus.as_chunks::<SCAN_BATCH>();
         for batch in batches {
             p.charge(Work::Probe, SCAN_BATCH as u64);
@@ -129,7 +129,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         if let Placed::Runs { on, load } = task
             && cpus.binary_search(&on).is_ok()
         {
-            group.nr_running -= 1;
+            group.nr_running = group.nr_running.saturating_sub(1);
             group.load = group.load.saturating_sub(load);
             group.idle_cpus += u64::from(peek_nr_running(p.load(&self.rq(on).peek, Acquire)) == 1);
         }
