@@ -413,7 +413,7 @@ impl Player {
             }
             What::Sleep(_, Why::Task) if self.spare > 0 => {
                 self.spare -= 1;
-                self.begins(at);
+                self.begins(at, false);
                 return None;
             }
             What::Sleep(ns, Why::Task) if self.parted(at) => Op::Sleep(ns as Nanos),
@@ -423,7 +423,7 @@ impl Player {
                     None => {
                         self.wait(true, self.tape.pairs.streams.contains(&at));
                         self.make_good(None);
-                        self.begins(at);
+                        self.begins(at, true);
                         return None;
                     }
                     // Nothing more is started: all jobs are waited for.

@@ -3,15 +3,20 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use contend_sim::program::Op;
+use contend_sim::program::{ObjId, Op};
 
 use super::{Owed, Player};
 use crate::model::pairs::Held;
 use crate::model::step::What;
 
+/// Tell whoever waits at `semaphore` how far this task is: in the call with which it `stops`, if it does, so that nobody comes in between.
+fn notice(semaphore: ObjId, stops: bool) -> Op {
+    if stops { Op::Wake { semaphore, sync: false, tail: 0, blocks: true } } else { Op::SemPost(semaphore, 1) }
+}
+
 impl Player {
-    /// The wait at step `at` begins: whoever owes a post for it hears of it, if it sleeps.
-    pub(super) fn begins(&mut self, at: usize) {
+    /// The wait at step `at` begins: whoever owes a post for it hears of it, if it sleeps; in the call with which this one `stops`, if it does.
+    pub(super) fn begins(&mut self, at: usize, stops: bool) {
         let tape = Arc::clone(&self.tape);
         let Some(progress) = self.copy.progress(&tape, self.number) else { return };
         progress.begun.store(at + 1, Ordering::Relaxed);
@@ -20,7 +25,7 @@ impl Player {
             let waker = self.copy.progress(&tape, task).expect("there is one for each task");
             if wait <= at && waker.waiting.load(Ordering::Relaxed) {
                 waker.notices.fetch_add(1, Ordering::Relaxed);
-                self.due.push(Op::SemPost(self.copy.wake(task), 1));
+                self.due.push(notice(self.copy.wake(task), stops));
             }
             wait > at
         });
@@ -89,8 +94,7 @@ impl Player {
         }
     }
 
-    /// Writers that wait until that task stops go on, so many of them; told in the call with which that task stops if it is this one (`stops`): no
-    /// writer comes in between.
+    /// Writers that wait until that task stops go on, so many of them; told in the call with which that task stops if it is this one (`stops`).
     fn let_go(&mut self, sleeper: u32, writers: usize, stops: bool) {
         let Some(progress) = self.copy.progress(&self.tape, sleeper) else { return };
         let mut held_up = progress.held_up.lock().expect("nobody panics with it");
@@ -98,12 +102,7 @@ impl Player {
         for task in held_up.drain(..writers) {
             let writer = self.copy.progress(&self.tape, task).expect("there is one for each task");
             writer.notices.fetch_add(1, Ordering::Relaxed);
-            let semaphore = self.copy.wake(task);
-            self.due.push(if stops {
-                Op::Wake { semaphore, sync: false, tail: 0, blocks: true }
-            } else {
-                Op::SemPost(semaphore, 1)
-            });
+            self.due.push(notice(self.copy.wake(task), stops));
         }
     }
 
