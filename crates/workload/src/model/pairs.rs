@@ -9,7 +9,8 @@
 //!   while its reader is awake waits for that to sleep, while the writer is awake (below);
 //! * **each other**, at least ten times and three times back, the rarer direction at least a tenth as often: a post is **owed** until
 //!   the sleeper has begun the wait that it ended. The waker goes on meanwhile;
-//! * **request and reply**: so, and most (60 %) of the sleeper's waits are for this waker. Every request is a wake-up then, since
+//! * **request and reply**: so, most (60 %) of the sleeper's waits are for this waker, and of the waker's waits for the sleeper hardly
+//!   any (a quarter at most) follow another without a request in between. Every request is a wake-up then, since
 //!   the server sleeps for it; of the replies only those that found the client asleep are. So a server that begins to wait has
 //!   replied. Where the recording has a request, the client sends its next one to a server that has replied: the recorded one if it
 //!   has, else any other of its **kind** (name without the number at its end, and parent); it sleeps while none has. Its recorded
@@ -44,6 +45,8 @@ use super::wake_ups::WakeUps;
 const MUTUAL_MIN: f64 = 0.1;
 /// A server's waits are for its client at least in this part.
 const SERVES_MIN: f64 = 0.6;
+/// Of a client's waits for its server no more than this part follow another without a request in between.
+const UNASKED_MAX: f64 = 0.25;
 /// A handshake at the start and one at the exit are no exchange: so many wake-ups in the one direction, and in the rarer one.
 const OFTEN_MIN: usize = 10;
 const BACK_MIN: usize = 3;
@@ -106,9 +109,14 @@ pub(super) fn find(model: &Exact, wake_ups: &WakeUps) -> Pairs {
             }
             continue;
         }
-        let serves = |n: usize, server: u32| n >= OFTEN_MIN && n as f64 >= SERVES_MIN * all[server as usize] as f64;
+        let serves = |client, server: u32| {
+            let (n, replies) = (count(client, server), count(server, client));
+            n >= OFTEN_MIN
+                && n as f64 >= SERVES_MIN * all[server as usize] as f64
+                && unasked(wake_ups, client, server) as f64 <= UNASKED_MAX * replies as f64
+        };
         // If both could be servers, the one that is woken more often is; between equals the one that was there first.
-        let (this, other) = (serves(n, sleeper), serves(back, waker));
+        let (this, other) = (serves(waker, sleeper), serves(sleeper, waker));
         let ahead = n > back || (n == back && sleeper < waker);
         let request = this && (!other || ahead);
         let reply = other && !request;
@@ -129,6 +137,14 @@ pub(super) fn find(model: &Exact, wake_ups: &WakeUps) -> Pairs {
     pairs
 }
 
+/// How many of `client`'s waits for `server` follow another without a post to it in between: what came then was no reply to one.
+fn unasked(wake_ups: &WakeUps, client: u32, server: u32) -> usize {
+    let posts = wake_ups.posts_of(client, server);
+    let before = |wait: &usize| posts.partition_point(|post| post < wait);
+    let waits = wake_ups.waits.get(&(server, client)).map_or(&[][..], Vec::as_slice);
+    waits.windows(2).filter(|two| before(&two[0]) == before(&two[1])).count()
+}
+
 #[cfg(test)]
 mod tests {
     use contend_sim::program::Sched;
@@ -136,6 +152,19 @@ mod tests {
     use super::*;
     use crate::model::Task;
     use crate::model::step::{Step, What, Why};
+
+    /// Tasks that take these steps.
+    fn model(names: &[&str], tasks: impl IntoIterator<Item = Vec<What>>) -> Exact {
+        let mut model = Exact::default();
+        for (i, (name, steps)) in names.iter().zip(tasks).enumerate() {
+            let from = model.steps.len();
+            model.steps.extend(steps.into_iter().map(Step::new));
+            let (pid, to) = (i as u32 + 1, model.steps.len());
+            let (name, sched) = ((*name).into(), Sched::default());
+            model.tasks.push(Task { name, pid, sched, session: None, from, to, initial: true, exited: true });
+        }
+        model
+    }
 
     /// A client that asks each of these in turn, so often.
     fn found(servers: &[&str], rounds: usize) -> Option<Vec<usize>> {
@@ -147,14 +176,8 @@ mod tests {
             steps[server as usize].extend(by(0));
             steps[server as usize].push(What::Post(0, false));
         }
-        let mut model = Exact::default();
-        for (i, (name, steps)) in std::iter::once(&"client").chain(servers).zip(steps).enumerate() {
-            let from = model.steps.len();
-            model.steps.extend(steps.into_iter().map(Step::new));
-            let (pid, to) = (i as u32 + 1, model.steps.len());
-            let (name, sched) = ((*name).into(), Sched::default());
-            model.tasks.push(Task { name, pid, sched, session: None, from, to, initial: true, exited: true });
-        }
+        let names: Vec<&str> = std::iter::once("client").chain(servers.iter().copied()).collect();
+        let model = model(&names, steps);
         find(&model, &WakeUps::of(&model)).servers.get(&0).map(|s| s.iter().map(|s| s.kind).collect())
     }
 
@@ -163,6 +186,27 @@ mod tests {
         assert_eq!(found(&["postgres", "postgres"], 2), None);
         assert_eq!(found(&["postgres", "postgres"], OFTEN_MIN - 1), None);
         assert_eq!(found(&["postgres", "postgres"], OFTEN_MIN), Some(vec![0, 0]));
+    }
+
+    /// Two tasks of which each wakes the other so often in a row.
+    fn taking_turns(in_a_row: usize) -> Pairs {
+        let by = |task| [What::Sleep(1_000, Why::Task), What::By(task)];
+        let mut steps = [Vec::new(), Vec::new()];
+        for (a, b) in (0..40).flat_map(|round| std::iter::repeat_n((round % 2, 1 - round % 2), in_a_row)) {
+            steps[a].push(What::Post(b as u32, false));
+            steps[b].extend(by(a as u32));
+        }
+        let model = model(&["turn", "turn"], steps);
+        find(&model, &WakeUps::of(&model))
+    }
+
+    #[test]
+    fn what_comes_without_a_request_is_no_reply() {
+        let asks = taking_turns(1);
+        assert_eq!((asks.servers.len(), asks.dropped.is_empty()), (1, false));
+        // Nothing of this is dropped: each of these wake-ups was one.
+        let turns = taking_turns(4);
+        assert_eq!((turns.servers.len(), turns.dropped.len(), turns.held.len()), (0, 0, 160));
     }
 
     #[test]
