@@ -8,16 +8,23 @@ use crate::pair::{Gate, both, on};
 use crate::stats::median;
 use crate::sys::{Membarrier, Timer};
 
-/// The longest time between two readings of the clock until `end`, in ns.
+/// The longest time between two readings of the clock until `end`, and the second of these.
 #[inline]
-fn longest_gap(end: Instant) -> f64 {
-    let (mut last, mut longest) = (Instant::now(), Duration::ZERO);
+fn longest_gap(end: Instant) -> (Duration, Instant) {
+    let mut last = Instant::now();
+    let mut longest = (Duration::ZERO, last);
     while last < end {
         let now = Instant::now();
-        longest = longest.max(now - last);
+        if now - last > longest.0 {
+            longest = (now - last, now);
+        }
         last = now;
     }
-    longest.as_nanos() as f64
+    longest
+}
+
+fn ns(d: Duration) -> f64 {
+    d.as_nanos() as f64
 }
 
 /// A timer expires while its CPU is busy, and nobody waits for it: the interrupt and its handler, and one reading of the
@@ -29,9 +36,9 @@ pub fn timer(cpu: usize) -> Option<f64> {
         let mut gaps: Vec<f64> = (0..TIMES)
             .map(|_| {
                 timer.arm(20_000);
-                let gap = longest_gap(Instant::now() + Duration::from_micros(40));
+                let (gap, _) = longest_gap(Instant::now() + Duration::from_micros(40));
                 timer.arm(0);
-                gap
+                ns(gap)
             })
             .collect();
         median(&mut gaps)
@@ -45,7 +52,7 @@ pub fn tick(cpu: usize, hz: u32) -> Option<f64> {
     let period = Duration::from_nanos(1_000_000_000 / u64::from(hz.max(1)));
     on(cpu, || {
         let began = Instant::now();
-        (1..=TICKS).map(|k| longest_gap(began + period * k)).min_by(f64::total_cmp)
+        (1..=TICKS).map(|k| ns(longest_gap(began + period * k).0)).min_by(f64::total_cmp)
     })
 }
 
@@ -56,6 +63,9 @@ pub struct Ipi {
     pub call: f64,
     /// What the receiver loses, with one reading of the clock.
     pub gap: f64,
+    /// From the end of the sender's call until the receiver goes on: the handler's second half, less what the answer and the way out of the call
+    /// take. Below zero if that is longer.
+    pub after: f64,
 }
 
 /// `from` interrupts `to`, which is busy.
@@ -64,7 +74,7 @@ pub fn ipi(membarrier: &Membarrier, from: usize, to: usize) -> Option<Ipi> {
     /// Time between two of them, so that each gap is one interrupt.
     const APART: Duration = Duration::from_micros(20);
     let (gate, stop) = (Gate::default(), AtomicU64::new(0));
-    let (call, gap) = both(
+    let (calls, gaps) = both(
         (from, to),
         || {
             gate.meet()?;
@@ -76,10 +86,10 @@ pub fn ipi(membarrier: &Membarrier, from: usize, to: usize) -> Option<Ipi> {
                 }
                 let sending = Instant::now();
                 membarrier.issue();
-                calls.push(sending.elapsed().as_nanos() as f64);
+                calls.push((sending, Instant::now()));
             }
             stop.store(1, Ordering::Release);
-            median(&mut calls)
+            Some(calls)
         },
         || {
             gate.meet()?;
@@ -89,8 +99,16 @@ pub fn ipi(membarrier: &Membarrier, from: usize, to: usize) -> Option<Ipi> {
             }
             // The first and the last have no interrupt in them perhaps.
             gaps.pop();
-            median(&mut gaps)
+            Some(gaps)
         },
     )?;
-    Some(Ipi { call, gap })
+    // Each gap and the call that it began in.
+    let of = |&(gap, end): &(Duration, Instant)| {
+        let (_, ended) = calls.iter().find(|(sent, ended)| (*sent..*ended).contains(&(end - gap)))?;
+        Some(if end > *ended { ns(end - *ended) } else { -ns(*ended - end) })
+    };
+    let mut after: Vec<f64> = gaps.iter().filter_map(of).collect();
+    let mut gap: Vec<f64> = gaps.iter().map(|(gap, _)| ns(*gap)).collect();
+    let mut call: Vec<f64> = calls.iter().map(|(sent, ended)| ns(*ended - *sent)).collect();
+    Some(Ipi { call: median(&mut call)?, gap: median(&mut gap)?, after: median(&mut after)? })
 }

@@ -32,6 +32,8 @@ pub mod plan;
 mod speed;
 #[cfg(target_os = "linux")]
 mod sys;
+/// Experiments that read the kernel's events.
+mod traced;
 #[cfg(target_os = "linux")]
 mod wakeups;
 #[cfg(target_os = "linux")]

@@ -12,7 +12,7 @@ use contend_platform::CpuId;
 use crate::interrupts::{self, Ipi};
 use crate::memory::{self, Memory};
 use crate::sys::Membarrier;
-use crate::{Progress, calls, wakeups};
+use crate::{Progress, calls, traced, wakeups};
 
 /// What was measured, in ns unless its name says otherwise.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -58,6 +58,10 @@ pub enum What {
     },
     /// What the interrupted CPU loses.
     IpiGap,
+    /// From the end of the call until the interrupted CPU goes on; may be below zero.
+    IpiAfter,
+    /// On a CPU that idled, from the end of a timer's handler until the woken thread is switched to, as tracefs says.
+    IdleTimer,
     /// What a timer's interrupt takes.
     TimerGap,
     /// What the tick takes.
@@ -217,8 +221,8 @@ fn experiments<'a>(facts: &'a Facts) -> Vec<Experiment<'a>> {
     let places = &facts.places;
     let single = |round: usize| places.single[round % places.single.len()];
     let mut one = |what: What, every: usize, f: Box<dyn Fn(usize) -> Option<f64> + 'a>| {
-        let run = Box::new(move |round, samples: &mut Samples| {
-            put(samples, what, f(single(round))?);
+        let run = Box::new(move |round: usize, samples: &mut Samples| {
+            put(samples, what, f(single(round / every))?);
             Some(())
         });
         all.push(Experiment { every, run });
@@ -232,6 +236,7 @@ fn experiments<'a>(facts: &'a Facts) -> Vec<Experiment<'a>> {
     one(What::TimerProgram, 1, Box::new(calls::timer_program));
     one(What::TimerGap, 1, Box::new(interrupts::timer));
     one(What::TickGap, 2, Box::new(|cpu| interrupts::tick(cpu, facts.hz)));
+    one(What::IdleTimer, WAKE_UPS_EVERY, Box::new(traced::idle_timer));
     one(What::PipeSmall, 1, Box::new(|cpu| calls::pipe(cpu, SMALL)));
     one(What::PipeLarge, 1, Box::new(|cpu| calls::pipe(cpu, LARGE)));
     one(What::Socket, 1, Box::new(|cpu| calls::socket(cpu, SMALL)));
@@ -298,9 +303,10 @@ fn experiments<'a>(facts: &'a Facts) -> Vec<Experiment<'a>> {
                 membarrier = Membarrier::new();
             }
             let (a, b) = pairs[round % pairs.len()];
-            let Ipi { call, gap } = interrupts::ipi(membarrier.as_ref()?, a, b)?;
+            let Ipi { call, gap, after } = interrupts::ipi(membarrier.as_ref()?, a, b)?;
             put(samples, What::IpiCall { remote }, call);
             put(samples, What::IpiGap, gap);
+            put(samples, What::IpiAfter, after);
             Some(())
         });
         all.push(Experiment { every: 1, run });

@@ -34,6 +34,12 @@ pub fn batch() -> bool {
     unsafe { libc::sched_setscheduler(0, libc::SCHED_BATCH, &param) == 0 }
 }
 
+/// The calling thread's number.
+pub fn thread() -> u32 {
+    // SAFETY: takes nothing and always succeeds.
+    unsafe { libc::gettid() }.cast_unsigned()
+}
+
 /// Context switches of the calling thread so far.
 pub fn switches() -> u64 {
     // SAFETY: the structure is plain numbers, for which zeros are a value; the call fills it.

@@ -67,11 +67,7 @@ impl Deriving<'_> {
             sum.value
         );
         let mut exit = first.less(sum);
-        let write = self.known("interrupts", "timer_write").or_else(|| self.known("kernel", "timer_program"));
-        if let Some(write) = write {
-            let restart = Spread { value: write.value.min(exit.value / 2.0), lo: 0.0, hi: write.hi, n: 0 };
-            let source = "estimate: timer_write (or timer_program), at most half of what leaving idle takes: the tick's timer is set again";
-            self.put(("interrupts", "tick_restart"), How::Estimate, restart, source.into());
+        if let Some(restart) = self.tick_restart(exit) {
             exit = exit.less(Spread::exactly(restart.value));
             how += &format!(", and less tick_restart ({:.0})", restart.value);
         }
@@ -82,6 +78,27 @@ impl Deriving<'_> {
         } else {
             self.seen_states(base, first, exit);
         }
+    }
+
+    /// Setting up the tick again, a part of leaving idle (`exit` with it): what the kernel's own events leave for it if they could be read.
+    fn tick_restart(&mut self, exit: Spread) -> Option<Spread> {
+        let key = ("interrupts", "tick_restart");
+        let write = self.known("interrupts", "timer_write").or_else(|| self.known("kernel", "timer_program"))?;
+        let others = self.known("interrupts", "irq_leave").zip(self.known("kernel", "pick"));
+        if let Some((seen, (leave, pick))) = self.of(What::IdleTimer).zip(others) {
+            let how = format!(
+                "sched_switch from idle after hrtimer_expire_exit ({:.0} ns), less timer_write (or timer_program), irq_leave and pick ({:.0}, {:.0} \
+                 and {:.0})",
+                seen.value, write.value, leave.value, pick.value
+            );
+            let restart = seen.less(write).less(leave).less(pick).at_most(exit.value);
+            self.derived(key, restart, &how);
+        } else {
+            let restart = Spread { value: write.value.min(exit.value / 2.0), lo: 0.0, hi: write.hi, n: 0 };
+            let source = "estimate: timer_write (or timer_program), at most half of what leaving idle takes: the tick's timer is set again";
+            self.put(key, How::Estimate, restart, source.into());
+        }
+        self.known(key.0, key.1)
     }
 
     /// Deeper idle states that the kernel declares: each with what a wake-up after as long takes longer.
