@@ -90,8 +90,8 @@ def write(file: Path, text: str, *, force: bool) -> None:
 def command(*, out: str | None, name: str | None, quick: bool, force: bool, as_json: bool, progress: bool) -> int:
     """Measure this machine (Linux) and write a machine file of it, for `--machine FILE`.
 
-    Needs no privileges; as root it reads the kernel's own events, too, for one cost. Let nothing else run meanwhile: a cost is the median of many repetitions, its range
-    their 5th to 95th percentile.
+    Needs no privileges; as root it reads the kernel's own events, too, for one cost. Let nothing else run
+    meanwhile: a cost is the median of many repetitions, its range their 5th to 95th percentile.
     """
     if out is not None:
         check_target(Path(out), force=force)

@@ -104,9 +104,9 @@ mod tests {
 
     #[test]
     fn few_say_nothing() {
-        assert_eq!(middle(vec![7000.0; TIMES / 2 - 1]), None);
+        assert_eq!(middle([7000.0; TIMES / 2 - 1].to_vec()), None);
         assert_eq!(
-            middle([vec![6000.0, 7000.0].repeat(TIMES / 2), vec![1e6; 9]].concat()).map(|ns| ns as u64 / 100),
+            middle([[6000.0, 7000.0].repeat(TIMES / 2), vec![1e6; 9]].concat()).map(|ns| ns as u64 / 100),
             Some(66)
         );
     }
