@@ -243,6 +243,8 @@ def test_a_number_that_no_seed_changes_has_no_verdict_beside_others_that_vary() 
     assert varying.verdict == "worse"
     with pytest.raises(package.ContendError, match="metrics: found 3; should be text"):
         package.compare(base, base, metrics=[3])  # type: ignore[list-item]
+    with pytest.raises(package.ContendError, match="seeds and vary_machine: should be one of them"):
+        package.compare(base, base, seeds=7, vary_machine=3)
 
 
 def test_costs_of_the_machine_vary(contend: Contend, tmp_path: Path) -> None:

@@ -326,6 +326,9 @@ SMALL_RUN = {"machine": "2c", "workload": {"kind": "hackbench", "groups": 1, "lo
         (SMALL_RUN, {"out": 5}, "out: found 5; should be a path, as text or a pathlib.Path"),
         ({**SMALL_RUN, "workload": {"kind": "mix", "parts": [{"tasks": None}]}}, {},
          "scenario: workload.parts.0.tasks: found None; should be left out, or a value"),
+        ({**SMALL_RUN, "policy": "\ud800"}, {}, "scenario: policy: found '\\ud800'; should be text in Unicode"),
+        (SMALL_RUN, {"set": {"wake_path": "\ud800"}}, "set: wake_path: found '\\ud800'; should be text in Unicode"),
+        ("", {}, "scenario: found ''; should be a path, as text or a pathlib.Path, or a mapping"),
         ({**SMALL_RUN, "seed": {1}}, {}, "scenario: seed: found {1}; should be text, a number, a list or a mapping"),
     ],
 )  # fmt: skip
@@ -339,3 +342,10 @@ def test_python_s_types(scenario: Any, given: dict[str, Any], message: str) -> N
 def test_no_path(call: Callable[[Any], object]) -> None:
     with pytest.raises(package.ContendError, match=r"found 5; should be .*a path, as text or a pathlib\.Path"):
         call(5)
+
+
+def test_a_mapping_within_itself() -> None:
+    scenario: dict[str, Any] = {**SMALL_RUN}
+    scenario["workload"] = scenario
+    with pytest.raises(package.ContendError, match="found a mapping within itself"):
+        package.run(scenario)

@@ -386,6 +386,10 @@ WRONG = [
     ('scenario = "small.toml"', "s.toml: grid: found nothing that varies"),
     ('scenario = "small.toml"\n[grid]\nseed = []', "s.toml:3: seed: found []; should be a list of values"),
     ('scenario = "small.toml"\n[grid]\nseed = [1, 1]', "s.toml:3: seed: found a value twice"),
+    (
+        'scenario = "small.toml"\n[grid]\n"workload.loops" = [1]\nworkload.loops = [2]',
+        "workload.loops: found a key twice",
+    ),
     ('scenario = "small.toml"\n[grid]\nseed = { from = 2, to = 1 }', "s.toml:3: seed: found {"),
     ('scenario = "small.toml"\n[grid]\nseeds = [1]', "s.toml:3: seeds: unknown key; keys that vary begin with machine"),
     ('scenario = "small.toml"\n[grid]\nset.wake_pth = [1, 2]', "s.toml:3: set.wake_pth: no value is possible: --set: "),

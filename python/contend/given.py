@@ -28,6 +28,8 @@ def path(name: str, value: object, right: str = PATH) -> str:
     """A path."""
     if not isinstance(value, (str, os.PathLike)) or not isinstance(found := os.fspath(value), str):
         refuse(name, value, right)
+    if not found:
+        refuse(name, found, right)
     return found
 
 
@@ -66,6 +68,14 @@ def number(name: str, value: object) -> float | None:
     return value if value is None else float(value)
 
 
+def encodable(name: str, value: str) -> None:
+    """Refuse text with halves of characters, which no file can hold."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        refuse(name, value, "text in Unicode")
+
+
 def text_of(value: SetValue | Sequence[int]) -> str:
     """A value as `--set` takes it."""
     if isinstance(value, bool):
@@ -86,12 +96,18 @@ def sets(given: object) -> list[tuple[str, str]]:
             refuse("set", key, "text as a key, such as wake_path or workload.tasks")
         if not isinstance(value, (str, Real, Iterable)) or isinstance(value, (bytes, Mapping)):
             refuse(f"set: {key}", value, "text, a number, true or false, or a list of numbers")
+        encodable(f"set: {key}", key)
+        if isinstance(value, str):
+            encodable(f"set: {key}", value)
     return [(key, text_of(value)) for key, value in given.items()]
 
 
 def scenario_json(scenario: Mapping[str, Any]) -> str:
     """A mapping with a scenario's keys, as JSON."""
-    _check("", scenario)
+    try:
+        _check("", scenario)
+    except RecursionError:
+        raise ScenarioInvalid("scenario: found a mapping within itself; should be a tree, as a file is") from None
     return json.dumps(scenario)
 
 
@@ -110,7 +126,9 @@ def _check(key: str, value: object) -> None:
     elif isinstance(value, (list, tuple)):
         for i, v in enumerate(value):
             _check(f"{key}.{i}", v)
+    elif isinstance(value, str):
+        encodable(f"scenario: {key}", value)
     elif value is None:
         raise ScenarioInvalid(f"scenario: {key}: found None; should be left out, or a value")
-    elif not isinstance(value, (str, int, float)) or (isinstance(value, float) and not math.isfinite(value)):
+    elif not isinstance(value, (int, float)) or (isinstance(value, float) and not math.isfinite(value)):
         raise ScenarioInvalid(f"scenario: {key}: found {value!r}; should be text, a number, a list or a mapping")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -54,5 +55,5 @@ def command(
     click.echo(f"{cpus} CPUs, {cores} cores, {llcs} last-level caches, {nodes} nodes; {made['hz']} ticks a second.")
     for note in made["notes"]:
         click.echo(f"Note: {note}.")
-    click.echo(f"Machine file in {file}; `contend run SCENARIO --machine {file}` uses it.")
+    click.echo(f"Machine file in {file}; `contend run SCENARIO --machine {shlex.quote(str(file))}` uses it.")
     return EXIT_OK

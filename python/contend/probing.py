@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -38,6 +39,8 @@ def probe(
     Raises:
         ContendError: It cannot be measured.
     """
+    if not isinstance(quick, bool):
+        given.refuse("quick", quick, "True or False")
     report: dict[str, Any] = json.loads(
         _core.probe(quick=quick, name=given.text("name", name, "text"), progress=progress)
     )
@@ -106,7 +109,7 @@ def command(*, out: str | None, name: str | None, quick: bool, force: bool, as_j
         click.echo(json.dumps(report, indent=2))
         return EXIT_OK
     _show(report)
-    click.echo(f"Machine file in {file}; `contend run SCENARIO --machine {file}` uses it.")
+    click.echo(f"Machine file in {file}; `contend run SCENARIO --machine {shlex.quote(str(file))}` uses it.")
     return EXIT_OK
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -247,7 +248,9 @@ def load(path: str | os.PathLike[str]) -> Result:
     if directory.name == "summary.json" and directory.is_file():
         directory = directory.parent
     if not directory.exists():
-        raise _core.ContendError(f"{path}: no such directory; `contend run SCENARIO --out {path}` makes a result")
+        raise _core.ContendError(
+            f"{path}: no such directory; `contend run SCENARIO --out {shlex.quote(str(path))}` makes a result"
+        )
     try:
         text = (directory / "summary.json").read_text(encoding="utf-8")
         scenario = (directory / "scenario.toml").read_text(encoding="utf-8")
@@ -258,13 +261,15 @@ def load(path: str | os.PathLike[str]) -> Result:
         ) from e
     try:
         summary = json.loads(text)
+        if not isinstance(summary, dict):
+            raise ValueError("it holds no object")
         schema = summary["schema"]
     except (ValueError, KeyError, TypeError) as e:
         raise _core.ContendError(f"{directory / 'summary.json'}: damaged: {e}") from e
     if schema != _core.SCHEMA:
         raise _core.ContendError(
             f"{directory / 'summary.json'}: found schema = {schema}; this version reads {_core.SCHEMA}; "
-            f"run the scenario again: contend run {directory / 'scenario.toml'}"
+            f"run the scenario again: contend run {shlex.quote(str(directory / 'scenario.toml'))}"
         )
 
     _check(directory / "summary.json", summary, SHAPE)

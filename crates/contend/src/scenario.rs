@@ -628,6 +628,10 @@ impl Plan {
                 e.file = self.base.join(&e.file).display().to_string();
                 WorkloadError::RtApp(e).into()
             }
+            WorkloadError::Recording(mut e) => {
+                e.place(|file| self.base.join(file).display().to_string());
+                WorkloadError::Recording(e).into()
+            }
             e => e.into(),
         }
     }

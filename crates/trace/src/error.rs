@@ -68,6 +68,18 @@ pub enum TraceError {
 }
 
 impl TraceError {
+    /// The file that it names.
+    pub fn path_mut(&mut self) -> &mut PathBuf {
+        match self {
+            Self::Io { path, .. }
+            | Self::Binary { path, .. }
+            | Self::NotATrace { path, .. }
+            | Self::Unusable { path, .. }
+            | Self::Unfit { path, .. }
+            | Self::NotXentrace { path, .. } => path,
+        }
+    }
+
     /// A binary trace of Xen over `ns`, longer than any that is believed.
     pub fn too_long(path: PathBuf, ns: u64) -> Self {
         let right = "expected 24 at most: time stamps are damaged, or --cpu-hz is too low".into();

@@ -84,7 +84,7 @@ def compare(
         found = comparison.compare(
             baseline,
             *results,
-            seeds=seeds or SEEDS_DEFAULT,
+            seeds=seeds,
             vary_machine=vary_machine or 0,
             metrics=metrics or None,
             divergence=not no_divergence,

@@ -288,10 +288,24 @@ def _simulate(
     return out
 
 
+def _runs(seeds: int | None, vary_machine: int) -> int:
+    """How many runs of each side."""
+    given.whole("seeds", seeds)
+    given.whole("vary_machine", vary_machine)
+    if seeds is not None and vary_machine:
+        raise ContendError("seeds and vary_machine: should be one of them")
+    if vary_machine and not 2 <= vary_machine <= SEEDS_MAX:
+        raise ContendError(f"--vary-machine: found {vary_machine}; should be 2 to {SEEDS_MAX:,}")
+    seeds = SEEDS_DEFAULT if seeds is None else seeds
+    if not 2 <= seeds <= SEEDS_MAX:
+        raise ContendError(f"--seeds: found {seeds}; should be 2 to {SEEDS_MAX:,}: one run shows no spread")
+    return vary_machine + 1 if vary_machine else seeds
+
+
 def compare(
     baseline: Comparable,
     *results: Comparable,
-    seeds: int = SEEDS_DEFAULT,
+    seeds: int | None = None,
     vary_machine: int = 0,
     metrics: str | Sequence[str] | None = None,
     divergence: bool = True,
@@ -306,7 +320,7 @@ def compare(
     Args:
         baseline: What the others are compared with.
         *results: At least one.
-        seeds: Runs of each, from the baseline's own seed on; at least 2.
+        seeds: Runs of each, from the baseline's own seed on; at least 2, and 5 if left out.
         vary_machine: In place of seeds: a run of each under its machine's own costs, and so many more under draws of
             those costs that have a range, the same for all sides. Differences then have a band, lowest to highest.
         metrics: Names or groups of what `contend compare` shows, or expressions as in a sweep, or one of these; all
@@ -321,12 +335,7 @@ def compare(
     """
     if not results:
         raise ContendError("compare: found one result; should be a baseline and at least one other")
-    given.whole("seeds", seeds)
-    given.whole("vary_machine", vary_machine)
-    if not 2 <= seeds <= SEEDS_MAX:
-        raise ContendError(f"--seeds: found {seeds}; should be 2 to {SEEDS_MAX:,}: one run shows no spread")
-    if vary_machine and not 2 <= vary_machine <= SEEDS_MAX:
-        raise ContendError(f"--vary-machine: found {vary_machine}; should be 2 to {SEEDS_MAX:,}")
+    each = _runs(seeds, vary_machine)
     check_jobs(jobs)
     metrics = [metrics] if isinstance(metrics, str) else metrics
     for m in metrics or ():
@@ -335,7 +344,7 @@ def compare(
         if "." in m and " " not in m:
             check_expression(m, "--metric")
     sides = [read(what, i) for i, what in enumerate((baseline, *results), 1)]
-    all_seeds = seeds_of(sides, vary_machine + 1 if vary_machine else seeds)
+    all_seeds = seeds_of(sides, each)
     if vary_machine:
         for i, side in enumerate(sides):
             side.vary(all_seeds[i])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from typing import Any
 
 import click
@@ -67,8 +68,9 @@ def command(*, recording: str, out: str | None, command_: str, all_: bool, cpu_h
 
     show(said, text.console())
     if out:
-        then = f"rt-app {out}" if out.endswith(".json") else f"contend run {out} --machine intel-2s-44c-88t"
-        click.echo(f"Model in {out}; `{then}` runs it.")
+        elsewhere = ["--machine", "intel-2s-44c-88t"]
+        then = ["rt-app", out] if out.endswith(".json") else ["contend", "run", out, *elsewhere]
+        click.echo(f"Model in {out}; `{shlex.join(then)}` runs it.")
     return EXIT_OK
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -117,5 +118,5 @@ def _show(said: dict[str, Any]) -> None:
         click.echo(f"The command's exit status was {said['exit_status']}; recorded all the same.")
     for note in said["notes"]:
         click.echo(f"Note: {note}.")
-    click.echo(f"Next: contend run {said['path']} --machine {ELSEWHERE} --out result")
+    click.echo(f"Next: contend run {shlex.quote(str(said['path']))} --machine {ELSEWHERE} --out result")
     click.echo("      contend report result")

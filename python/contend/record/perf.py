@@ -89,7 +89,8 @@ def record(options: Options, directory: Path, signals: Signals) -> Said:
         # perf's status is the command's only if it ended by itself.
         exit_status=process.status(),
         ended_by="ctrl-c" if signals.interrupts else "command",
-        command_s=process.seconds,
+        # perf takes a second or two of its own around the command; its events begin and end with that.
+        command_s=(last - first) / 1e9,
         # perf's and the command's are one in what the kernel accounts.
         recorder_cpu_s=None,
         cpus=os.cpu_count() or 1,

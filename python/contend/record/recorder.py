@@ -7,6 +7,7 @@ import datetime
 import gzip
 import json
 import os
+import shlex
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -96,7 +97,9 @@ def record(options: Options, progress: Progress) -> dict[str, Any]:
             _gzip(partial.path / said.file)
             toml["file"] = f"{said.file}.gz"
         (partial.path / "machine.toml").write_text(machine, encoding="utf-8")
-        text = store.toml(toml, f"Made by contend record {__version__}; `contend run {options.out.name}` replays it.")
+        text = store.toml(
+            toml, f"Made by contend record {__version__}; `contend run {shlex.quote(options.out.name)}` replays it."
+        )
         (partial.path / store.FILE).write_text(text, encoding="utf-8")
         if sessions:
             text = store.toml({"sessions": sessions}, "Tasks by the number of their session's autogroup.")

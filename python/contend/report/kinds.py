@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -70,7 +71,7 @@ def _complete(name: str, r: Result) -> None:
     except ContendError as e:
         raise ContendError(
             f"{name}: has no table timeline: an earlier version of contend made it, or it is damaged; "
-            f"run it again: contend run {name} --out {name}"
+            f"run it again: {shlex.join(['contend', 'run', name, '--out', name])}"
         ) from e
 
 

@@ -34,13 +34,14 @@ HEADS = (
     "at",
 )
 """First parts of the keys that may vary."""
-NOTHING, NO_AXIS, NO_KEYS, TWICE, TABLE, BOTH = PLAIN = (
+NOTHING, NO_AXIS, NO_KEYS, TWICE, TABLE, BOTH, KEY_TWICE = PLAIN = (
     "nothing",
     "nothing that varies",
     "no keys",
     "a value twice",
     "a table",
     "a key of [grid] and of [random]",
+    "a key twice",
 )
 """What is found, in words; other text is quoted."""
 DISTRIBUTIONS = ("uniform", "log_uniform", "integers", "log_integers", "choice")
@@ -223,6 +224,10 @@ class _Reader:
             line = self.line(key)
             if line:
                 self.lines[key] = line
+        keys = [key for key, _ in out]
+        twice = {key for key in keys if keys.count(key) > 1}
+        if twice:
+            raise self.wrong(min(twice), KEY_TWICE, "in it once, with dots in quotes or without")
         return out
 
     def levels(self, key: str, values: list[Any]) -> tuple[Any, ...]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from contend import given
 from contend._core import ContendError, ScenarioInvalid, __version__
 from contend.parallel import Pool, check_jobs
 from contend.quantity import Quantity, asked, quantities
@@ -113,11 +114,12 @@ def sweep(
     from contend.sweeping.store import Store
 
     check_jobs(jobs)
+    target = given.optional_path("out", out)
     spec = specs.load(what)
     tasks = Tasks(spec)
     tasks.check()
     everything = list(planned(spec, tasks))
-    with Store(Path(out) if out is not None else default_directory(what)) as store:
+    with Store(Path(target) if target is not None else default_directory(what)) as store:
         todo = {p.key: p.task for p in everything if p.task is not None and p.key not in store.known}
         errors: dict[str, Row] = {}
         ran, cpu_s = 0, 0.0

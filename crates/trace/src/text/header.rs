@@ -66,16 +66,14 @@ fn at_bracket(line: &[u8], bracket: usize, style: Style) -> Option<Header<'_>> {
         }
         Style::Perf => {
             let mut n = unsigned(&mut before.0)?;
-            match before.0.last()? {
-                b'/' => {
-                    before.0 = &before.0[..before.0.len() - 1];
-                    unsigned(&mut before.0)?;
-                }
-                b'-' => {
-                    n = -n;
-                    before.0 = &before.0[..before.0.len() - 1];
-                }
-                _ => {}
+            // One that exits is -1, also behind its pid.
+            if let Some(rest) = before.0.strip_suffix(b"-") {
+                n = -n;
+                before.0 = rest;
+            }
+            if let Some(rest) = before.0.strip_suffix(b"/") {
+                before.0 = rest;
+                unsigned(&mut before.0)?;
             }
             (n, before.0.strip_suffix(b" ")?)
         }
@@ -240,6 +238,7 @@ mod tests {
         check("  rcu_preempt    15 [000]  1.5: sched:s: x", P, "rcu_preempt", 15, 0, 1_500_000_000, "s");
         check("  Web Content 64790/64791 [000] 1.5: sched:s: x", P, "Web Content", 64791, 0, 1_500_000_000, "s");
         check("  :-1    -1 [000] 1.5: sched:s: x", P, ":-1", u32::MAX, 0, 1_500_000_000, "s");
+        check("  :-1 31628/-1    [000] 1.5: sched:s: x", P, ":-1", u32::MAX, 0, 1_500_000_000, "s");
         check(
             "  perf  6619 [000]  1821.5: PERF_RECORD_LOST lost 84",
             P,

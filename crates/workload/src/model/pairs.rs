@@ -10,7 +10,7 @@
 //! * **each other**, at least ten times and three times back, the rarer direction at least a tenth as often: a post is **owed** until
 //!   the sleeper has begun the wait that it ended. The waker goes on meanwhile;
 //! * **request and reply**: so, most (60 %) of the sleeper's waits are for this waker, and of the waker's waits for the sleeper hardly
-//!   any (a quarter at most) follow another without a request in between. Every request is a wake-up then, since
+//!   any (a quarter at most; in fitted roles 60 %) follow another without a request in between. Every request is a wake-up then, since
 //!   the server sleeps for it; of the replies only those that found the client asleep are. So a server that begins to wait has
 //!   replied. Where the recording has a request, the client sends its next one to a server that has replied: the recorded one if it
 //!   has, else any other of its **kind** (name without the number at its end, and parent); it sleeps while none has. Its recorded
@@ -45,8 +45,12 @@ use super::wake_ups::WakeUps;
 const MUTUAL_MIN: f64 = 0.1;
 /// A server's waits are for its client at least in this part.
 const SERVES_MIN: f64 = 0.6;
-/// Of a client's waits for its server no more than this part follow another without a request in between.
-const UNASKED_MAX: f64 = 0.25;
+/// Of a client's waits for its server at most this part follow another without a request in between, for either use of what is found.
+///
+/// In a replay: requests that find the server awake are in no event. It plays those that are as all there are, so there may be few others.
+pub(super) const REPLAYED: f64 = 0.25;
+/// In roles, whose servers take what is there before they wait. Beyond that they are no requests: two tasks that take turns have some 80 %.
+pub(super) const IN_ROLES: f64 = 0.6;
 /// A handshake at the start and one at the exit are no exchange: so many wake-ups in the one direction, and in the rarer one.
 const OFTEN_MIN: usize = 10;
 const BACK_MIN: usize = 3;
@@ -82,8 +86,8 @@ pub(super) struct Pairs {
     pub streams: FxHashSet<usize>,
 }
 
-/// Find them, among the wake-ups that are played.
-pub(super) fn find(model: &Exact, wake_ups: &WakeUps) -> Pairs {
+/// Find them, among the wake-ups that are played; `unasked_max` is [`REPLAYED`] or [`IN_ROLES`].
+pub(super) fn find(model: &Exact, wake_ups: &WakeUps, unasked_max: f64) -> Pairs {
     // All waits of each sleeper.
     let mut all = vec![0usize; model.tasks.len()];
     for ((_, sleeper), waits) in &wake_ups.waits {
@@ -113,7 +117,7 @@ pub(super) fn find(model: &Exact, wake_ups: &WakeUps) -> Pairs {
             let (n, replies) = (count(client, server), count(server, client));
             n >= OFTEN_MIN
                 && n as f64 >= SERVES_MIN * all[server as usize] as f64
-                && unasked(wake_ups, client, server) as f64 <= UNASKED_MAX * replies as f64
+                && unasked(wake_ups, client, server) as f64 <= unasked_max * replies as f64
         };
         // If both could be servers, the one that is woken more often is; between equals the one that was there first.
         let (this, other) = (serves(waker, sleeper), serves(sleeper, waker));
@@ -178,7 +182,7 @@ mod tests {
         }
         let names: Vec<&str> = std::iter::once("client").chain(servers.iter().copied()).collect();
         let model = model(&names, steps);
-        find(&model, &WakeUps::of(&model)).servers.get(&0).map(|s| s.iter().map(|s| s.kind).collect())
+        find(&model, &WakeUps::of(&model), REPLAYED).servers.get(&0).map(|s| s.iter().map(|s| s.kind).collect())
     }
 
     #[test]
@@ -197,7 +201,7 @@ mod tests {
             steps[b].extend(by(a as u32));
         }
         let model = model(&["turn", "turn"], steps);
-        find(&model, &WakeUps::of(&model))
+        find(&model, &WakeUps::of(&model), REPLAYED)
     }
 
     #[test]

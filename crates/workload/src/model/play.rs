@@ -83,7 +83,7 @@ pub fn play(model: Exact, w: &mut Workload, options: PlayOptions) {
         let mut wake_ups = WakeUps::of(&model);
         let mutexes = mutexes::find(&model, &wake_ups);
         wake_ups.leave_out(&mutexes.dropped);
-        let pairs = pairs::find(&model, &wake_ups);
+        let pairs = pairs::find(&model, &wake_ups, pairs::REPLAYED);
         (mutexes, pairs)
     };
     let all =

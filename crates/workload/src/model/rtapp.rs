@@ -9,17 +9,39 @@ use contend_sim::program::Sched;
 use crate::rtapp::Policy;
 use serde_json::{Map, Value, json};
 
-use super::fitted::Fitted;
+use super::fitted::{Fitted, Role, Start};
 
 /// Threads that rt-app is asked for, at most, by role.
 const INSTANCES_MAX: u32 = 10_000;
+
+/// How often a task of a life starts another.
+fn forks(start: &Start) -> u64 {
+    start.per_life.round() as u64
+}
+
+/// How many tasks of each role there are in all.
+fn lives(model: &Fitted) -> Vec<f64> {
+    let there = |role: &Role| f64::from(role.tasks);
+    let mut lives: Vec<f64> = model.roles.iter().map(there).collect();
+    // A generation at a time; roles that start one another end at some time.
+    for _ in &model.roles {
+        let born = |name: &str| -> f64 {
+            let all = model.roles.iter().zip(&lives).flat_map(|(r, n)| r.starts.iter().map(move |s| (s, n)));
+            all.filter(|(s, _)| s.role == name).map(|(s, n)| s.per_life * n).sum()
+        };
+        lives = model.roles.iter().map(|r| (there(r) + born(&r.name)).min(f64::from(INSTANCES_MAX))).collect();
+    }
+    lives
+}
 
 /// The JSON text.
 pub fn rt_app(model: &Fitted) -> String {
     let us = |v: f64| (v.round() as u64).min(i32::MAX as u64);
     let name = |role: &str| role.replace(['<', '#', '"', '\\', '/'], "_");
     let mut tasks = Map::new();
-    for role in &model.roles {
+    let lives = lives(model);
+    let forked = |name: &str| model.roles.iter().flat_map(|r| &r.starts).any(|s| s.role == name && forks(s) > 0);
+    for (role, lives) in model.roles.iter().zip(lives) {
         let turns = role.turns.mean().round().max(1.0) as u64;
         let mut events = Map::new();
         events.insert("run".into(), json!(us(role.run_us.mean()).max(1)));
@@ -29,13 +51,10 @@ pub fn rt_app(model: &Fitted) -> String {
         }
         events.insert("loop".into(), json!(turns));
         let mut phases = Map::new();
-        let forks: u64 = role.starts.iter().map(|s| s.per_life.round() as u64).sum();
-        if forks > 0 {
-            // Forks first: rt-app has no "in the middle of a loop".
-            for (n, start) in role.starts.iter().enumerate().filter(|(_, s)| s.per_life.round() > 0.0) {
-                let phase = json!({"loop": start.per_life.round() as u64, "fork": name(&start.role), "run": 1});
-                phases.insert(format!("start{n}"), phase);
-            }
+        // Forks first: rt-app has no "in the middle of a loop".
+        for (n, start) in role.starts.iter().enumerate().filter(|(_, s)| forks(s) > 0) {
+            let phase = json!({"loop": forks(start), "fork": name(&start.role), "run": 1});
+            phases.insert(format!("start{n}"), phase);
         }
         phases.insert("turns".into(), Value::Object(events));
         let (policy, priority) = match role.class() {
@@ -45,8 +64,11 @@ pub fn rt_app(model: &Fitted) -> String {
             Sched::Fifo(prio) => (Policy::Fifo, prio as i8),
             Sched::RoundRobin(prio) => (Policy::RoundRobin, prio as i8),
         };
+        // Whom others start now and then, but none of them once in most of its lives, is there from the beginning.
+        let seldom = role.tasks == 0 && !forked(&role.name);
+        let instances = if seldom { (lives.round() as u32).max(1) } else { role.tasks };
         let task = json!({
-            "instance": role.tasks.min(INSTANCES_MAX),
+            "instance": instances.min(INSTANCES_MAX),
             "loop": 1,
             "policy": policy.name(),
             "priority": priority,
@@ -56,4 +78,35 @@ pub fn rt_app(model: &Fitted) -> String {
     }
     let file = json!({"tasks": tasks, "global": {"default_policy": Policy::Other.name(), "duration": -1}});
     serde_json::to_string_pretty(&file).expect("plain values") + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Model;
+
+    #[test]
+    fn whom_nobody_starts_for_certain_is_there_from_the_beginning() {
+        let role = |name: &str, tasks: u32, starts: &[(&str, f64)]| {
+            let starts =
+                starts.iter().map(|(role, n)| format!("[[role.starts]]\nrole = \"{role}\"\nper_life = {n:.3}\n"));
+            let starts: String = starts.collect();
+            format!("[[role]]\nname = \"{name}\"\ntasks = {tasks}\nturns = [1.0]\nrun_us = [5.0]\n{starts}\n")
+        };
+        let text =
+            "schema = 1\nform = \"fitted\"\n[source]\nrecording = \"r\"\ncommand = \"c\"\ncpus = 2\nspan_ns = 1000\n"
+                .to_string()
+                + &role("parent", 20, &[("child", 2.0), ("seldom", 0.15), ("never", 0.001)])
+                + &role("child", 0, &[])
+                + &role("seldom", 0, &[("grandchild", 1.0)])
+                + &role("never", 0, &[])
+                + &role("grandchild", 0, &[]);
+        let Ok(Model::Fitted(model)) = Model::parse(text.as_bytes(), "m.toml") else { panic!("a model") };
+        let written = rt_app(&model);
+        let value: Value = serde_json::from_str(&written).expect("JSON");
+        let there = ["parent", "child", "seldom", "never", "grandchild"]
+            .map(|name| value["tasks"][name]["instance"].as_u64().expect("a number"));
+        assert_eq!(there, [20, 0, 3, 1, 0]);
+        crate::rtapp::parse(&written, "m.json").expect("what contend reads, too");
+    }
 }

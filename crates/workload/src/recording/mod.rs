@@ -38,7 +38,7 @@ use contend_sim::program::Workload;
 use contend_trace::event::{Event, Kind};
 use contend_trace::report::OutOfOrder;
 use contend_trace::xentrace::Clock;
-use contend_trace::{Format, ReadReport, Reader};
+use contend_trace::{Damage, Format, ReadReport, Reader};
 use rustc_hash::FxHashSet;
 
 use self::chains::Chains;
@@ -50,10 +50,14 @@ use crate::spec::keys::spec;
 use crate::spec::{ReadFile, TASKS_MAX};
 use crate::speed::{RecordedOn, Rescaled};
 
-/// A recording of which more than one event in so many lies before an earlier one, and one of them by more than a second, is not one. (Buffers
-/// of several CPUs are mixed a little, and the time stamps of a short one may be damaged.)
+/// A recording of which more than one event in so many lies before an earlier one, and one of them by more than a second, is not one; if these are
+/// many, by more than this part of all. (Buffers of several CPUs are mixed a little, and the time stamps of a short one may be damaged.)
 const DISORDER_SHARE: u64 = 20;
 const DISORDER_NS: u64 = 1_000_000_000;
+const DISORDER_SPAN: u64 = 4;
+const DISORDER_MANY: u64 = 100;
+/// If there is no switch, more than one damaged line in so many may be why.
+const DAMAGED_SHARE: u64 = 20;
 
 spec! {
     /// A recording of a real kernel, replayed task by task (docs/recordings.md). Ends with the recording's tasks.
@@ -176,12 +180,21 @@ impl RecordingSpec {
         }
         let (chains, report) = (chains.finish(), reader.report());
         let file = || self.file.clone();
+        let events = report.events;
+        let (damaged, first) = (report.unparsable.count, report.unparsable.first.clone());
+        if let Some((line, found)) = first.filter(|_| report.format.is_text())
+            && (damaged > events || (chains.switches == 0 && damaged > events / DAMAGED_SHARE))
+        {
+            return Err(RecordingError::Damaged { file: file(), line, found, damaged, events });
+        }
         if chains.switches == 0 {
-            return Err(RecordingError::NoSwitches { file: file(), events: report.events });
+            return Err(RecordingError::NoSwitches { file: file(), events });
         }
         let OutOfOrder { count, worst_ns } = report.out_of_order;
-        if count > report.events / DISORDER_SHARE && worst_ns > DISORDER_NS {
-            return Err(RecordingError::OutOfOrder { file: file(), count, events: report.events, worst_ns });
+        let span = report.last_ts.zip(report.first_ts).map_or(0, |(last, first)| last - first);
+        let far = if count > DISORDER_MANY { DISORDER_NS.min(span / DISORDER_SPAN) } else { DISORDER_NS };
+        if count > events / DISORDER_SHARE && worst_ns > far {
+            return Err(RecordingError::OutOfOrder { file: file(), count, events, worst_ns });
         }
         Ok(Recorded {
             file: file(),
@@ -239,10 +252,13 @@ impl Recorded {
     /// There is no such task.
     pub fn model(&self, command: &str, all: bool) -> Result<(Exact, RecordingReport), RecordingError> {
         let Recorded { file, chains, waits, report: read, work, recorded_on, cpu_hz, no_waking } = self;
+        if all && !command.is_empty() {
+            return Err(RecordingError::Both { file: file.clone(), command: command.into() });
+        }
         let chosen = filter::choose(chains, command, all);
         if chosen.included.iter().all(|i| !i) {
             let (file, command) = (file.clone(), command.to_string());
-            return Err(if command.is_empty() || all {
+            return Err(if command.is_empty() {
                 RecordingError::NoTasks { file }
             } else {
                 match chains.executed() {
@@ -264,6 +280,10 @@ impl Recorded {
         report.read = Some(read.clone());
         report.copies = 1;
         report.no_waking = *no_waking;
+        if report.run_ns == 0 && report.bursts == 0 {
+            let damage = Damage(read).to_string();
+            return Err(RecordingError::NoRuns { file: file.clone(), tasks: report.per_task.len(), damage });
+        }
         let pids: FxHashSet<u32> = report.per_task.iter().map(|t| t.pid).collect();
         report.locks = waits.of(|pid| all || pids.contains(&pid));
         Ok((model, report))

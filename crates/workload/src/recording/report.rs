@@ -230,6 +230,30 @@ pub enum RecordingError {
         /// The longest way back, in ns.
         worst_ns: u64,
     },
+    /// A text of which most is no event.
+    #[error("{file}:{line}: found {found:?}, and {damaged} such lines beside {events} events; {}", FIELDS)]
+    Damaged {
+        /// The file.
+        file: String,
+        /// The first such line, from 1.
+        line: u64,
+        /// What stands there, shortened.
+        found: String,
+        /// All such lines.
+        damaged: u64,
+        /// Events that could be read.
+        events: u64,
+    },
+    /// Who is to be replayed never ran.
+    #[error("{file}: none of the {tasks} tasks to replay ran in it{damage}")]
+    NoRuns {
+        /// The file.
+        file: String,
+        /// How many they are.
+        tasks: usize,
+        /// What of the file is missing or damaged: lines, each on a new line.
+        damage: String,
+    },
     /// A frequency for time stamps that are ns.
     #[error("{file}: cpu_hz: found {hz}; should be left out: {format} has times, not a count of clocks")]
     CpuHz {
@@ -239,6 +263,16 @@ pub enum RecordingError {
         hz: u64,
         /// What the file is.
         format: contend_trace::Format,
+    },
+    /// All tasks, and those of one command.
+    #[error(
+        "{file}: command = \"{command}\" and all = true: should be one of them; all takes the command's tasks, too"
+    )]
+    Both {
+        /// The file.
+        file: String,
+        /// The command.
+        command: String,
     },
     /// The command was not executed.
     #[error("{file}: \"{command}\" was not executed in it; executed were {}", some(executed))]
@@ -297,6 +331,33 @@ pub enum RecordingError {
         /// Copies.
         copies: u64,
     },
+}
+
+/// What a line of a text needs.
+const FIELDS: &str = "a line has who ran (name and pid), the CPU in brackets, the time, the event and its fields, as `perf script --ns`, \
+                      `trace-cmd report` and tracefs write them";
+
+impl RecordingError {
+    /// Name its file as `placed` does.
+    pub fn place(&mut self, placed: impl FnOnce(&str) -> String) {
+        match self {
+            Self::Trace(e) => *e.path_mut() = placed(&e.path_mut().to_string_lossy()).into(),
+            Self::NoTasks { file }
+            | Self::NoSwitches { file, .. }
+            | Self::OutOfOrder { file, .. }
+            | Self::Damaged { file, .. }
+            | Self::NoRuns { file, .. }
+            | Self::CpuHz { file, .. }
+            | Self::Both { file, .. }
+            | Self::NoCommand { file, .. }
+            | Self::NoTask { file, .. }
+            | Self::Read { file, .. }
+            | Self::Sessions { file, .. }
+            | Self::NoJobs { file }
+            | Self::TooManyTasks { file, .. } => *file = placed(file),
+            Self::Machine(_) => {}
+        }
+    }
 }
 
 /// Names that an error lists at most.

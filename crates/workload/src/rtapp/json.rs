@@ -130,7 +130,10 @@ impl<'a> Builder<'a, '_> {
     }
 
     fn lexical(&self, e: ParseError) -> RtAppError {
-        self.error(e.range().start, Problem::Syntax(e.kind().to_string()))
+        let at = e.range().start;
+        let nothing_before = self.lines.text[..at].trim().is_empty();
+        let right = if nothing_before { ": no JSON; should be a file of rt-app, which begins with `{`" } else { "" };
+        self.error(at, Problem::Syntax(format!("{}{right}", e.kind())))
     }
 
     fn advance(&mut self) -> Result<(), RtAppError> {

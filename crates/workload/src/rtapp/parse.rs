@@ -75,6 +75,8 @@ const INT_MAX: i64 = i32::MAX as i64;
 
 /// Read a file's text. `file` is its name for messages.
 pub fn parse(text: &str, file: &str) -> Result<RtApp, RtAppError> {
+    // Some editors begin a file with a byte order mark.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let lines = Lines::new(text);
     let root = json::read(text, file, &lines)?;
     let mut p = Parser { file, lines, path: Vec::new(), counted: BTreeMap::new(), repeated: (0, Pos::default()) };

@@ -135,7 +135,7 @@ fn starts_of<'a>(model: &'a Exact, role_of: &'a [usize], role: usize) -> impl It
 /// Pairs of tasks are told apart by their wake-ups ([`pairs`]); a few of a role's tasks may show what the others hardly do. So more than half
 /// of the wake-ups between two roles decide; and a role that is asked by one is asked by all that it wakes as well.
 fn asks(model: &Exact, role_of: &[usize]) -> BTreeMap<(usize, usize), u32> {
-    let pairs = pairs::find(model, &WakeUps::of(model));
+    let pairs = pairs::find(model, &WakeUps::of(model), pairs::IN_ROLES);
     // Posts, and how many of them are requests.
     let mut posts: BTreeMap<(usize, usize), (u64, u64)> = BTreeMap::new();
     let mut partners: BTreeMap<(usize, usize), BTreeSet<u32>> = BTreeMap::new();

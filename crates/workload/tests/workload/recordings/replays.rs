@@ -238,7 +238,8 @@ fn damaged_recordings_neither_panic_nor_deadlock() {
         assert!(matches!(r.outcome, Outcome::Finished | Outcome::Horizon), "round {round}: {:?}\n{text}", r.outcome);
         replayed += 1;
     }
-    assert!(replayed > 300, "{replayed}");
+    // The others are refused.
+    assert!(replayed > 280, "{replayed}");
 }
 
 /// Bytes of any kind.

@@ -177,6 +177,13 @@ fn what_does_not_say_who_ran_when_is_refused() {
     assert!(refused(&woken).contains("small: no sched_switch among its 4 events"), "{}", refused(&woken));
     let earlier = SMALL.replace(" 1.0", " 8.0") + SMALL;
     assert!(refused(&earlier).contains("events go back in time, by up to 7.000 s"), "{}", refused(&earlier));
+    // So are short ones.
+    let late = SMALL.repeat(10).replace(" 1.0", " 1.1") + &SMALL.repeat(10);
+    assert!(refused(&late).contains("events go back in time, by up to 0.1"), "{}", refused(&late));
+    // Most of it is no event.
+    let damaged = lines(&|_, l| !l.is_empty()).replace("[000] d..2.", "d..2.").replace("[001] d..2.", "d..2.");
+    let text = damaged + SMALL.lines().next().expect("a line") + "\n";
+    assert!(refused(&text).starts_with("small:4: found \"cmd-10 d..2. 1.000016"), "{}", refused(&text));
     // A stamp that cannot be is one event's damage.
     let whole = build(SMALL, &small()).expect("a recording").1;
     let stray = lines(&|i, _| i < 5)
@@ -189,6 +196,12 @@ fn what_does_not_say_who_ran_when_is_refused() {
 
 #[test]
 fn other_choices() {
+    let both = RecordingSpec { all: true, command: "sh".into(), ..small() };
+    let said = build(SMALL, &both).map(|_| ()).expect_err("contradictory").to_string();
+    assert_eq!(
+        said,
+        "small: command = \"sh\" and all = true: should be one of them; all takes the command's tasks, too"
+    );
     let of = |f: fn(&mut RecordingSpec)| {
         let mut s = small();
         f(&mut s);
