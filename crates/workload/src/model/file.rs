@@ -194,7 +194,6 @@ fn fitted(bytes: &[u8], file: &str) -> Result<Fitted, ModelError> {
     let whole = text;
     let text: Text = toml::from_str(text).map_err(|e| {
         let what = e.message().trim().replace('\n', "; ");
-        // Of a file that is not even TOML where in it that shows is no help.
         let toml = toml::from_str::<toml::Table>(text).is_ok();
         let right = "; not TOML, should be a model, as `contend model RECORDING --out FILE` writes (kind = \"recording\" replays a recording)";
         let what = if toml { what } else { format!("{what}{right}") };
