@@ -37,6 +37,8 @@ pub struct Interrupts {
     softirq: Option<(u32, Softirq)>,
     /// The last event of this CPU was the end of a handler: what follows at once is still the interrupt.
     leaving: bool,
+    /// It was the end of a softirq within a system call: what follows at once was raised there.
+    inline: bool,
     /// When the last handler was left.
     left: Option<u64>,
     /// Waits for a kernel lock since then.
@@ -58,6 +60,7 @@ impl Interrupts {
     /// Take an event of this CPU.
     pub fn event(&mut self, e: &Event) {
         let leaving = std::mem::take(&mut self.leaving);
+        let after_inline = std::mem::take(&mut self.inline);
         match e.kind {
             Kind::Irq { entry, .. } => {
                 self.device = entry;
@@ -72,7 +75,9 @@ impl Interrupts {
                 self.handler(e.ts, entry);
             }
             Kind::Softirq { vec, entry: true } => {
-                let inline = vec == softirq::NET_RX && !leaving && self.depth == 0 && e.pid != 0;
+                // Timers that do not interrupt, and are due when traffic sets them: acknowledgements, pacing.
+                let raised = vec == softirq::NET_RX || (after_inline && vec == softirq::HRTIMER);
+                let inline = raised && !leaving && self.depth == 0 && e.pid != 0;
                 let how = if inline { Softirq::Inline } else { Softirq::Interrupt };
                 self.softirq = Some((vec, how));
                 if !inline {
@@ -80,8 +85,8 @@ impl Interrupts {
                 }
             }
             Kind::Softirq { entry: false, .. } => {
-                let inline = matches!(self.softirq.take(), Some((_, Softirq::Inline)));
-                if !inline {
+                self.inline = matches!(self.softirq.take(), Some((_, Softirq::Inline)));
+                if !self.inline {
                     self.handler(e.ts, false);
                 }
             }
@@ -152,5 +157,47 @@ impl Interrupts {
     /// Time in handlers, and of spinning, since the last call.
     pub fn take(&mut self) -> (u64, u64) {
         (std::mem::take(&mut self.stolen), std::mem::take(&mut self.spun))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Cursor;
+
+    use super::*;
+
+    /// Time taken out of the running task, in us, and what each wake-up is taken for.
+    fn served(text: &str) -> (u64, Vec<Wakes>) {
+        let (mut interrupts, mut wakes) = (Interrupts::default(), Vec::new());
+        for event in contend_trace::Reader::from_read("t", Cursor::new(text.to_string())).expect("a trace") {
+            let event = event.expect("an event");
+            interrupts.event(&event);
+            if let Kind::Waking { .. } = event.kind {
+                wakes.push(interrupts.wakes(&event));
+            }
+        }
+        (interrupts.take().0 / 1000, wakes)
+    }
+
+    #[test]
+    fn what_traffic_raises_in_a_call_is_the_calls() {
+        let call = "
+ a-7 [000] ..s.. 1.000010: softirq_entry: vec=3 [action=NET_RX]
+ a-7 [000] d.s.. 1.000012: sched_waking: comm=b pid=9 prio=120 target_cpu=000
+ a-7 [000] ..s.. 1.000020: softirq_exit: vec=3 [action=NET_RX]
+ a-7 [000] ..s.. 1.000021: softirq_entry: vec=8 [action=HRTIMER]
+ a-7 [000] d.s.. 1.000022: sched_waking: comm=b pid=9 prio=120 target_cpu=000
+ a-7 [000] ..s.. 1.000031: softirq_exit: vec=8 [action=HRTIMER]
+ a-7 [000] ..s.. 1.000032: softirq_entry: vec=3 [action=NET_RX]
+ a-7 [000] ..s.. 1.000040: softirq_exit: vec=3 [action=NET_RX]
+";
+        assert_eq!(served(call), (0, vec![Wakes::Task, Wakes::Task]));
+        // Behind an interrupt all of it is that's.
+        let after = " a-7 [000] d.h.. 1.000001: irq_handler_entry: irq=36 name=x
+ a-7 [000] d.h.. 1.000009: irq_handler_exit: irq=36 ret=handled";
+        assert_eq!(served(&(after.to_string() + call)), (8 + 10 + 10 + 8, vec![Wakes::Device, Wakes::Timer]));
+        // A timer's softirq alone, too.
+        let timer = call.replace("NET_RX", "TIMER").replace("vec=3", "vec=1");
+        assert_eq!(served(&timer), (10 + 10 + 8, vec![Wakes::Timer, Wakes::Timer]));
     }
 }
