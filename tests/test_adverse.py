@@ -205,7 +205,8 @@ def test_arguments_that_are_not_utf8(small: Path, tmp_path: Path) -> None:
 def test_signals_clean_up_as_ctrl_c_does(tmp_path: Path, kind: signal.Signals, code: int) -> None:
     (tmp_path / "e.toml").write_text(ENDLESS)
     before = tree(tmp_path)
-    words = [*COMMAND, "run", "e.toml", "--out", "r", "--trace", "t.pftrace"]
+    # Also where these tests themselves run under nohup.
+    words = ["env", f"--default-signal={kind.name}", *COMMAND, "run", "e.toml", "--out", "r", "--trace", "t.pftrace"]
     process = subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 30
     while not list(tmp_path.glob(".t.pftrace.partial*")):
