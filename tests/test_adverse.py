@@ -193,9 +193,7 @@ def test_output_that_cannot_be_written(small: Path, tmp_path: Path) -> None:
 def test_arguments_that_are_not_utf8(small: Path, tmp_path: Path) -> None:
     for words in ([b"--machine", b"\xff"], [b"--set", b"a\xff=1"], [b"--policy", b"\xff"]):
         done = subprocess.run([*COMMAND, "run", small, *words], capture_output=True, check=False, timeout=60)
-        assert done.returncode == 2, done.stderr
-        right = b"\\xff'; should be UTF-8\n", b"\\udcff'; should be text in Unicode\n"
-        assert done.stderr.endswith(right), done.stderr
+        assert done.returncode == 2 and done.stderr.endswith(b"\\xff'; should be UTF-8\n"), done.stderr
     named = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff.toml"))
     shutil.copy(small, named)
     assert subprocess.run([*COMMAND, "run", named], capture_output=True, check=False, timeout=60).returncode == 0

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from contend import _early, probing
+from contend import _early, given, probing
 from contend._core import ContendError, __version__, describe
 from contend.bench import command as bench_command
 from contend.comparing import command as compare_command
@@ -557,7 +557,7 @@ def main(args: list[str] | None = None) -> NoReturn:
         _quit_quietly()
     except UnicodeEncodeError as e:
         # Only what came from the command line as bytes cannot be encoded.
-        found = repr(os.fsencode(e.object))[1:] if isinstance(e.object, str) else "it"
+        found = given.undecoded(e.object) if isinstance(e.object, str) else "it"
         click.echo(f"error: found {found}; should be UTF-8", err=True)
     except OSError as e:
         what = f"{e.filename}: cannot be used" if e.filename else "output cannot be written"

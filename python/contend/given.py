@@ -42,6 +42,8 @@ def text(name: str, value: object, right: str) -> str | None:
     """Text, or None."""
     if value is not None and not isinstance(value, str):
         refuse(name, value, right)
+    if value is not None:
+        _utf8(name, value)
     return value
 
 
@@ -68,12 +70,20 @@ def number(name: str, value: object) -> float | None:
     return value if value is None else float(value)
 
 
-def encodable(name: str, value: str) -> None:
-    """Refuse text with halves of characters, which no file can hold."""
+def undecoded(text: str) -> str:
+    """Text that is no UTF-8, as the bytes of the command line; half a character that no bytes can be, as it is."""
+    try:
+        return repr(os.fsencode(text))[1:]
+    except UnicodeEncodeError:
+        return repr(text)
+
+
+def _utf8(name: str, value: str) -> None:
+    """Refuse what no file can hold."""
     try:
         value.encode()
     except UnicodeEncodeError:
-        refuse(name, value, "text in Unicode")
+        raise ContendError(f"{name}: found {undecoded(value)}; should be UTF-8") from None
 
 
 def text_of(value: SetValue | Sequence[int]) -> str:
@@ -96,9 +106,9 @@ def sets(given: object) -> list[tuple[str, str]]:
             refuse("set", key, "text as a key, such as wake_path or workload.tasks")
         if not isinstance(value, (str, Real, Iterable)) or isinstance(value, (bytes, Mapping)):
             refuse(f"set: {key}", value, "text, a number, true or false, or a list of numbers")
-        encodable(f"set: {key}", key)
+        _utf8("set", key)
         if isinstance(value, str):
-            encodable(f"set: {key}", value)
+            _utf8(f"set: {key}", value)
     return [(key, text_of(value)) for key, value in given.items()]
 
 
@@ -127,7 +137,7 @@ def _check(key: str, value: object) -> None:
         for i, v in enumerate(value):
             _check(f"{key}.{i}", v)
     elif isinstance(value, str):
-        encodable(f"scenario: {key}", value)
+        _utf8(f"scenario: {key}", value)
     elif value is None:
         raise ScenarioInvalid(f"scenario: {key}: found None; should be left out, or a value")
     elif not isinstance(value, (int, float)) or (isinstance(value, float) and not math.isfinite(value)):

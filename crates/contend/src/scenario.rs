@@ -619,19 +619,10 @@ impl Plan {
     }
 
     /// The same of a guest's workload.
-    pub(crate) fn unplaced(&self, e: WorkloadError) -> ScenarioError {
+    pub(crate) fn unplaced(&self, mut e: WorkloadError) -> ScenarioError {
+        e.place(|file| self.base.join(file).display().to_string());
         match e {
-            WorkloadError::Read { file, source } => {
-                ScenarioError::Read { file: self.base.join(file).display().to_string(), why: reason(&source) }
-            }
-            WorkloadError::RtApp(mut e) => {
-                e.file = self.base.join(&e.file).display().to_string();
-                WorkloadError::RtApp(e).into()
-            }
-            WorkloadError::Recording(mut e) => {
-                e.place(|file| self.base.join(file).display().to_string());
-                WorkloadError::Recording(e).into()
-            }
+            WorkloadError::Read { file, source } => ScenarioError::Read { file, why: reason(&source) },
             e => e.into(),
         }
     }

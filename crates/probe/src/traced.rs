@@ -1,8 +1,12 @@
 //! What only the kernel's events tell: needs a tracefs that may be written, as `contend record` does. The trace instance is one of our own.
 
 use std::fs;
+use std::io::Cursor;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+use contend_trace::Reader;
+use contend_trace::event::Kind;
 
 use crate::pair::on;
 use crate::sys;
@@ -57,21 +61,18 @@ pub fn idle_timer(cpu: usize) -> Option<f64> {
 
 /// From each last end of a timer's handler until the idle task gives way to `thread`, in ns.
 fn from_handler(trace: &str, thread: u32) -> Vec<f64> {
+    let Ok(events) = Reader::from_read("trace", Cursor::new(trace.to_string())) else { return Vec::new() };
     let mut found = Vec::new();
     let mut handled = None;
-    let next = format!("next_pid={thread} ");
-    for line in trace.lines().filter(|line| !line.starts_with('#')) {
-        let Some((head, event)) = line.split_once(": ") else { continue };
-        let at = head.split_whitespace().last().and_then(|at| at.parse::<f64>().ok());
-        if event.starts_with("hrtimer_expire_exit:") {
-            handled = at;
-        } else if event.starts_with("sched_switch:") {
-            if let Some((at, handled)) = at.zip(handled.take())
-                && event.contains(" prev_pid=0 ")
-                && event.contains(&next)
-            {
-                found.push((at - handled) * 1e9);
+    for event in events.map_while(Result::ok) {
+        match event.kind {
+            Kind::Timer { hrtimer: true, entry: false } => handled = Some(event.ts),
+            Kind::Switch { prev, next, .. } => {
+                if let Some(handled) = handled.take().filter(|_| (prev.pid, next.pid) == (0, thread)) {
+                    found.push(event.ts.saturating_sub(handled) as f64);
+                }
             }
+            _ => {}
         }
     }
     found
@@ -99,7 +100,7 @@ mod tests {
           <idle>-0       [001] d..2. 40896.377107: sched_switch: prev_comm=swapper/1 prev_pid=0 prev_prio=120 prev_state=R ==> next_comm=a: b next_pid=31145 next_prio=120
  a line that says no";
         let found = from_handler(trace, 31145);
-        assert_eq!(found.iter().map(|ns| ns.round() as u64).collect::<Vec<_>>(), [7000]);
+        assert_eq!(found, [7000.0]);
     }
 
     #[test]

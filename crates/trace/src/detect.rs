@@ -19,22 +19,20 @@ const EXPECTED_CLOCK: &str = "a time in seconds: record with a clock that counts
     (`echo mono > trace_clock`, not `counter`, `uptime` or `x86-tsc`)";
 
 pub(crate) fn detect(head: &[u8], path: &Path) -> Result<Format, TraceError> {
-    // As a shell takes it; what cannot be quoted is no path.
-    let name = path.display().to_string();
-    let quoted = |name: &str| shlex::try_quote(name).map_or(name.to_string(), |q| q.into_owned());
-    let file = quoted(&name);
+    // The file's name with this behind it, as a shell takes it; what cannot be quoted is no path.
+    let file = |end: &str| {
+        let name = format!("{}{end}", path.display());
+        shlex::try_quote(&name).map_or(name.clone(), |q| q.into_owned())
+    };
     let binary = |found, command| Err(TraceError::Binary { path: path.into(), found, command });
     if head.starts_with(tracedat::MAGIC) {
         return Ok(Format::TraceDat);
     }
     if head.starts_with(b"PERFILE2") || head.starts_with(b"2ELIFREP") {
-        return binary(
-            "a perf recording (perf.data)",
-            format!("perf script --ns -i {file} > {}", quoted(&format!("{name}.txt"))),
-        );
+        return binary("a perf recording (perf.data)", format!("perf script --ns -i {} > {}", file(""), file(".txt")));
     }
     if head.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]) {
-        return binary("a zstd-compressed file", format!("zstd -d {file}"));
+        return binary("a zstd-compressed file", format!("zstd -d {}", file("")));
     }
     if perfetto::is_perfetto(head) {
         return Ok(Format::Perfetto);

@@ -7,6 +7,7 @@ import os
 import random
 import re
 import tomllib
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -224,10 +225,9 @@ class _Reader:
             line = self.line(key)
             if line:
                 self.lines[key] = line
-        keys = [key for key, _ in out]
-        twice = {key for key in keys if keys.count(key) > 1}
-        if twice:
-            raise self.wrong(min(twice), KEY_TWICE, "in it once, with dots in quotes or without")
+        key, times = Counter(key for key, _ in out).most_common(1)[0] if out else ("", 0)
+        if times > 1:
+            raise self.wrong(key, KEY_TWICE, "in it once, with dots in quotes or without")
         return out
 
     def levels(self, key: str, values: list[Any]) -> tuple[Any, ...]:

@@ -9,7 +9,7 @@ use contend_sim::program::Sched;
 use crate::rtapp::Policy;
 use serde_json::{Map, Value, json};
 
-use super::fitted::{Fitted, Role, Start};
+use super::fitted::{Fitted, Start, lives};
 
 /// Threads that rt-app is asked for, at most, by role.
 const INSTANCES_MAX: u32 = 10_000;
@@ -19,29 +19,13 @@ fn forks(start: &Start) -> u64 {
     start.per_life.round() as u64
 }
 
-/// How many tasks of each role there are in all.
-fn lives(model: &Fitted) -> Vec<f64> {
-    let there = |role: &Role| f64::from(role.tasks);
-    let mut lives: Vec<f64> = model.roles.iter().map(there).collect();
-    // A generation at a time; roles that start one another end at some time.
-    for _ in &model.roles {
-        let born = |name: &str| -> f64 {
-            let all = model.roles.iter().zip(&lives).flat_map(|(r, n)| r.starts.iter().map(move |s| (s, n)));
-            all.filter(|(s, _)| s.role == name).map(|(s, n)| s.per_life * n).sum()
-        };
-        lives = model.roles.iter().map(|r| (there(r) + born(&r.name)).min(f64::from(INSTANCES_MAX))).collect();
-    }
-    lives
-}
-
 /// The JSON text.
 pub fn rt_app(model: &Fitted) -> String {
     let us = |v: f64| (v.round() as u64).min(i32::MAX as u64);
     let name = |role: &str| role.replace(['<', '#', '"', '\\', '/'], "_");
     let mut tasks = Map::new();
-    let lives = lives(model);
     let forked = |name: &str| model.roles.iter().flat_map(|r| &r.starts).any(|s| s.role == name && forks(s) > 0);
-    for (role, lives) in model.roles.iter().zip(lives) {
+    for (role, lives) in model.roles.iter().zip(lives(model)) {
         let turns = role.turns.mean().round().max(1.0) as u64;
         let mut events = Map::new();
         events.insert("run".into(), json!(us(role.run_us.mean()).max(1)));
@@ -66,7 +50,7 @@ pub fn rt_app(model: &Fitted) -> String {
         };
         // Whom others start now and then, but none of them once in most of its lives, is there from the beginning.
         let seldom = role.tasks == 0 && !forked(&role.name);
-        let instances = if seldom { (lives.round() as u32).max(1) } else { role.tasks };
+        let instances = if seldom { lives.max(1) } else { role.tasks };
         let task = json!({
             "instance": instances.min(INSTANCES_MAX),
             "loop": 1,

@@ -35,10 +35,8 @@ pub struct Interrupts {
     precise: bool,
     /// The softirq that is served; how.
     softirq: Option<(u32, Softirq)>,
-    /// The last event of this CPU was the end of a handler: what follows at once is still the interrupt.
-    leaving: bool,
-    /// It was the end of a softirq within a system call: what follows at once was raised there.
-    inline: bool,
+    /// The last event of this CPU was the end of a handler: what follows at once is still the interrupt, or was raised in the same call.
+    leaving: Option<Softirq>,
     /// When the last handler was left.
     left: Option<u64>,
     /// Waits for a kernel lock since then.
@@ -60,7 +58,6 @@ impl Interrupts {
     /// Take an event of this CPU.
     pub fn event(&mut self, e: &Event) {
         let leaving = std::mem::take(&mut self.leaving);
-        let after_inline = std::mem::take(&mut self.inline);
         match e.kind {
             Kind::Irq { entry, .. } => {
                 self.device = entry;
@@ -75,9 +72,13 @@ impl Interrupts {
                 self.handler(e.ts, entry);
             }
             Kind::Softirq { vec, entry: true } => {
-                // Timers that do not interrupt, and are due when traffic sets them: acknowledgements, pacing.
-                let raised = vec == softirq::NET_RX || (after_inline && vec == softirq::HRTIMER);
-                let inline = raised && !leaving && self.depth == 0 && e.pid != 0;
+                let raised = match leaving {
+                    Some(Softirq::Interrupt) => false,
+                    // Timers that do not interrupt, and are due when traffic sets them: acknowledgements, pacing.
+                    Some(Softirq::Inline) => matches!(vec, softirq::NET_RX | softirq::HRTIMER),
+                    None => vec == softirq::NET_RX,
+                };
+                let inline = raised && self.depth == 0 && e.pid != 0;
                 let how = if inline { Softirq::Inline } else { Softirq::Interrupt };
                 self.softirq = Some((vec, how));
                 if !inline {
@@ -85,8 +86,9 @@ impl Interrupts {
                 }
             }
             Kind::Softirq { entry: false, .. } => {
-                self.inline = matches!(self.softirq.take(), Some((_, Softirq::Inline)));
-                if !self.inline {
+                if let Some((_, Softirq::Inline)) = self.softirq.take() {
+                    self.leaving = Some(Softirq::Inline);
+                } else {
                     self.handler(e.ts, false);
                 }
             }
@@ -119,8 +121,8 @@ impl Interrupts {
         }
         if !entry {
             self.left = Some(ts);
+            self.leaving = Some(Softirq::Interrupt);
         }
-        self.leaving = !entry;
     }
 
     /// The timer that is served, armed at `since`: was it to expire before all others here? As far as those did expire.

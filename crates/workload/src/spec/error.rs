@@ -88,6 +88,19 @@ pub enum WorkloadError {
     Recording(#[from] crate::recording::RecordingError),
 }
 
+impl WorkloadError {
+    /// Name its file as `placed` does.
+    pub fn place(&mut self, placed: impl FnOnce(&str) -> String) {
+        match self {
+            Self::Spec(_) => {}
+            Self::Read { file, .. } => *file = placed(file),
+            Self::RtApp(e) => e.file = placed(&e.file),
+            Self::Model(e) => e.file = placed(&e.file),
+            Self::Recording(e) => e.place(placed),
+        }
+    }
+}
+
 /// [`contend_machine::close_to`] of owned names.
 pub(crate) fn close_to(name: &str, all: &[String]) -> Vec<String> {
     contend_machine::close_to(name, all.iter().map(String::as_str)).into_iter().map(String::from).collect()

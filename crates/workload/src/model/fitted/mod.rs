@@ -27,6 +27,7 @@ use super::exact::Source;
 use super::step::Why;
 use contend_sim::program::Sched;
 pub use fit::fit;
+pub(super) use play::lives;
 pub use play::play;
 pub use quantiles::Quantiles;
 

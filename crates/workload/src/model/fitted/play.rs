@@ -164,7 +164,7 @@ pub fn play(model: Fitted, w: &mut Workload, options: PlayOptions) {
 const POOL_MAX: u32 = 4096;
 
 /// How many tasks each role has in a whole run, at most about [`POOL_MAX`].
-fn lives(model: &Fitted) -> Vec<u32> {
+pub(in crate::model) fn lives(model: &Fitted) -> Vec<u32> {
     let mut lives = vec![0u32; model.roles.len()];
     // Role by role, with all that its tasks start: roles do not start themselves.
     let mut todo: Vec<(usize, u32)> = model.roles.iter().map(|r| r.tasks).enumerate().filter(|(_, n)| *n > 0).collect();

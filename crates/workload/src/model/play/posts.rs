@@ -3,15 +3,20 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use contend_sim::program::{ObjId, Op};
+use contend_sim::program::Op;
 
-use super::{Owed, Player};
+use super::{Copy, Owed, Player, Tape};
 use crate::model::pairs::Held;
 use crate::model::step::What;
 
-/// Tell whoever waits at `semaphore` how far this task is: in the call with which it `stops`, if it does, so that nobody comes in between.
-fn notice(semaphore: ObjId, stops: bool) -> Op {
-    if stops { Op::Wake { semaphore, sync: false, tail: 0, blocks: true } } else { Op::SemPost(semaphore, 1) }
+impl Copy {
+    /// Tell `task`, which waits for it, how far another is: in the call with which that `stops`, if it does, so that nobody comes in between.
+    fn notice(self, tape: &Tape, task: u32, stops: bool) -> Op {
+        let waits = self.progress(tape, task).expect("there is one for each task");
+        waits.notices.fetch_add(1, Ordering::Relaxed);
+        let semaphore = self.wake(task);
+        if stops { Op::Wake { semaphore, sync: false, tail: 0, blocks: true } } else { Op::SemPost(semaphore, 1) }
+    }
 }
 
 impl Player {
@@ -24,8 +29,7 @@ impl Player {
         progress.owing.lock().expect("nobody panics with it").retain(|&(wait, task)| {
             let waker = self.copy.progress(&tape, task).expect("there is one for each task");
             if wait <= at && waker.waiting.load(Ordering::Relaxed) {
-                waker.notices.fetch_add(1, Ordering::Relaxed);
-                self.due.push(notice(self.copy.wake(task), stops));
+                self.due.push(self.copy.notice(&tape, task, stops));
             }
             wait > at
         });
@@ -99,11 +103,7 @@ impl Player {
         let Some(progress) = self.copy.progress(&self.tape, sleeper) else { return };
         let mut held_up = progress.held_up.lock().expect("nobody panics with it");
         let writers = held_up.len().min(writers);
-        for task in held_up.drain(..writers) {
-            let writer = self.copy.progress(&self.tape, task).expect("there is one for each task");
-            writer.notices.fetch_add(1, Ordering::Relaxed);
-            self.due.push(notice(self.copy.wake(task), stops));
-        }
+        self.due.extend(held_up.drain(..writers).map(|task| self.copy.notice(&self.tape, task, stops)));
     }
 
     /// It is about to wait, or to end: writers that wait for that go on. Of those of a stream for which it waits (`open`) the first: that wakes it.
