@@ -337,8 +337,10 @@ def test_what_a_killed_recorder_left_is_removed(contend: Contend, tmp_path: Path
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate(timeout=60)
     assert f"contend-{process.pid}" in left_over()
+    probe = INSTANCES / f"contend-probe-{process.pid}"
+    probe.mkdir()
     assert contend("record", "--out", "next.rec", "--", "true").returncode == 0
-    assert f"contend-{process.pid}" not in left_over()
+    assert f"contend-{process.pid}" not in left_over() and not probe.exists()
     # And what it had begun to write, by the next recording of that name.
     assert len(list(tmp_path.glob(".c.rec.*"))) == 1
     assert contend("record", "--out", "c.rec", "--", "true").returncode == 0

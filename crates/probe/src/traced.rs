@@ -24,8 +24,8 @@ impl Instance {
     /// With these events. `None`: not here, or not for us.
     fn new(events: &[&str]) -> Option<Instance> {
         let root = ROOTS.iter().find(|root| Path::new(root).join("instances").is_dir())?;
-        // Named as those of `contend record`, which removes what killed ones left behind.
-        let path = Path::new(root).join(format!("instances/contend-{}", std::process::id()));
+        // `contend record`, which has one of its own in the same process, removes what killed ones left behind.
+        let path = Path::new(root).join(format!("instances/contend-probe-{}", std::process::id()));
         fs::create_dir(&path).ok()?;
         let instance = Instance(path);
         fs::write(instance.0.join("trace_clock"), "mono").ok()?;

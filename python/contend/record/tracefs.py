@@ -48,10 +48,10 @@ def _file_systems() -> str:
 
 
 def remove_stale(tracing: Path) -> list[str]:
-    """Remove the instances of recorders that were killed; returns their names."""
+    """Remove the instances of recorders and probes that were killed; returns their names."""
     gone = []
     for instance in sorted((tracing / "instances").glob(f"{PREFIX}*")):
-        pid = instance.name.removeprefix(PREFIX)
+        pid = instance.name.removeprefix(PREFIX).removeprefix("probe-")
         if pid.isdigit() and not Path("/proc", pid).exists():
             # Another contend may remove it at this moment.
             with contextlib.suppress(OSError):
