@@ -126,6 +126,21 @@ def test_the_shipped_recordings_run(contend: Contend, name: str, which: str) -> 
     assert (run.returncode, json.loads(run.stdout)["outcome"]) == (0, "finished"), run.stderr
 
 
+def test_a_replay_begins_with_the_recorded_success_of_newidle_balances(contend: Contend) -> None:
+    """Of 316 times that a thread waited elsewhere as a CPU began to idle it was pulled 13 times; a scenario may say otherwise."""
+    recorded = ROOT / "recordings" / "held-out" / "pythreads.rec"
+
+    def hash_with(*more: str) -> object:
+        return json.loads(contend("run", str(recorded), "--json", "-q", *more).stdout)["trace_hash"]
+
+    own = hash_with()
+    assert own == hash_with("--set", "newidle_ratio=44")
+    assert own != hash_with("--set", "newidle_ratio=900")
+    refused = contend("run", str(recorded), "--set", "newidle_ratio=1025")
+    assert refused.returncode == 2
+    assert refused.stderr == "error: --set: `newidle_ratio` = `1025`: should be 0 to 1024\n"
+
+
 def test_several_recordings_are_validated_with_their_medians(contend: Contend) -> None:
     names = ["redis-a", "sqlite-a", "dbench-a"]
     paths = [ROOT / f"recordings/{name}.rec" for name in names]

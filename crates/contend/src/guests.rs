@@ -8,6 +8,7 @@ use contend_workload::WorkloadError;
 use contend_workload::spec::{Origins, ReadFile, Target};
 
 use crate::error::ScenarioError;
+use crate::run::as_recorded;
 use crate::scenario::Plan;
 use crate::scenario::guest::GuestPlan;
 
@@ -20,6 +21,7 @@ pub(crate) fn build(plan: &Plan, read: ReadFile<'_>, origins: &mut Origins) -> R
         let groups = guest.groups();
         for (copy, name) in guest.names().into_iter().enumerate() {
             let (workload, of_copy) = programs(plan, guest, read)?;
+            let features = as_recorded(&guest.features, &guest.preset, &of_copy.recordings);
             if copy == 0 {
                 origins.extend(of_copy);
             }
@@ -27,7 +29,7 @@ pub(crate) fn build(plan: &Plan, read: ReadFile<'_>, origins: &mut Origins) -> R
                 name,
                 topology: guest.topology.clone(),
                 policy: guest.preset.policy,
-                features: guest.features.clone(),
+                features,
                 hz: guest.hz,
                 workload,
                 group: groups.get(copy).and_then(|path| plan.groups.find(path)).unwrap_or_default(),

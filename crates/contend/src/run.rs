@@ -7,12 +7,13 @@ use std::sync::Once;
 use std::time::Instant;
 
 use contend_machine::{Machine, Unit};
-use contend_sched::features::Preset;
+use contend_sched::features::{Features, Preset};
 use contend_sched::policy::Policy;
 use contend_sim::guest::Guests;
 use contend_sim::host::{EventSink, Limits, Outcome, Progress, RunResult, Setup, Status, simulate, simulate_with};
 use contend_sim::program::Workload;
 use contend_sim::xen::{self, PoolSetup, Sinks, XenSetup};
+use contend_workload::recording::{NewidlePulls, RecordingReport};
 use contend_workload::spec::{Origins, ReadFile, Target};
 
 use crate::error::{At, RunError, ScenarioError};
@@ -95,7 +96,7 @@ fn run_by(plan: &Plan, options: RunOptions<'_>, simulate: Simulate<'_>) -> Resul
         inputs.borrow_mut().add(name, &bytes);
         Ok(bytes)
     };
-    let (mut workload, mut guests, mut origins) = programs(plan, &read)?;
+    let Programs { mut workload, features, mut guests, mut origins } = programs(plan, &read)?;
     check_groups(plan, &workload)?;
     let mut limits = limits(plan);
     rings::check(plan, &workload, &guests, plan.xen.is_some())?;
@@ -151,7 +152,6 @@ fn run_by(plan: &Plan, options: RunOptions<'_>, simulate: Simulate<'_>) -> Resul
             quietly(|| xen::simulate(setup, sinks, &mut look))
         }
         _ => {
-            let features = plan.features.clone();
             let setup = Setup { machine, features, workload, seed: plan.seed, limits, guests };
             quietly(|| simulate(setup, sinks.sched, &mut look))
         }
@@ -178,15 +178,37 @@ fn run_by(plan: &Plan, options: RunOptions<'_>, simulate: Simulate<'_>) -> Resul
     Ok(output)
 }
 
-/// What the host and the guests run, and what became of the files it is made from.
-fn programs(plan: &Plan, read: ReadFile<'_>) -> Result<(Workload, Guests, Origins), ScenarioError> {
+/// What the host and the guests run.
+struct Programs {
+    workload: Workload,
+    /// The host's.
+    features: Features,
+    guests: Guests,
+    /// What became of the files that it is made from.
+    origins: Origins,
+}
+
+fn programs(plan: &Plan, read: ReadFile<'_>) -> Result<Programs, ScenarioError> {
     let target = Target { nr_cpus: plan.machine.topology.nr_cpus(), speed: plan.machine.costs.cpu.speed.value };
     let host = plan.workload.as_ref().map(|w| w.build_in(plan.groups.clone(), target, read));
     let host = host.transpose().map_err(|e| plan.workload_error(e))?;
     let bare = || (Workload { groups: plan.groups.clone(), ..Workload::default() }, Origins::default());
     let (workload, mut origins) = host.unwrap_or_else(bare);
+    let features = as_recorded(&plan.features, &plan.preset, &origins.recordings);
     let guests = guests::build(plan, read, &mut origins)?;
-    Ok((workload, guests, origins))
+    Ok(Programs { workload, features, guests, origins })
+}
+
+/// A kernel's features as of when recordings begin that are replayed under it: newidle balancing has had the success that it has in them, unless
+/// the features say another than the preset.
+pub(crate) fn as_recorded(features: &Features, preset: &Preset, recordings: &[RecordingReport]) -> Features {
+    let mut features = features.clone();
+    let mut newidle = NewidlePulls::default();
+    recordings.iter().for_each(|r| newidle.add(r.newidle));
+    if newidle.chances > 0 && features.newidle_ratio == preset.features.newidle_ratio {
+        features.newidle_ratio = newidle.ratio();
+    }
+    features
 }
 
 /// The plan's machine, its speed with the range of its ratio to those of the machines that were recorded; none where nothing was recorded
@@ -195,7 +217,7 @@ fn programs(plan: &Plan, read: ReadFile<'_>) -> Result<(Workload, Guests, Origin
 /// # Errors
 /// The workload cannot be built.
 pub fn uncertain_machine(plan: &Plan) -> Result<Machine, ScenarioError> {
-    let (_, _, origins) = programs(plan, &|name| plan.read_input(name))?;
+    let origins = programs(plan, &|name| plan.read_input(name))?.origins;
     let mut machine = plan.machine.clone();
     let speed = &mut machine.costs.cpu.speed;
     if *speed != plan.machine_base.costs.cpu.speed {

@@ -16,7 +16,7 @@ use serde::Serialize;
 
 use crate::error::{At, RunError, ScenarioError};
 use crate::result::{Percentiles, RecordedLock, percentiles, recorded_locks};
-use crate::run::limits;
+use crate::run::{as_recorded, limits};
 use crate::scenario::Plan;
 
 /// A recording and its replay.
@@ -188,7 +188,7 @@ pub fn validate(plan: &Plan, progress: &mut dyn FnMut(Status) -> bool) -> Result
     let simulated = Rc::new(RefCell::new(SchedStats::default()));
     let setup = Setup {
         machine: plan.machine.clone(),
-        features: plan.features.clone(),
+        features: as_recorded(&plan.features, &plan.preset, std::slice::from_ref(&report)),
         workload,
         seed: plan.seed,
         limits: limits(plan),

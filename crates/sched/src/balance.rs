@@ -5,7 +5,7 @@
 //! and then wait for one another there: that is a result here, not an input.
 
 mod idlest;
-mod newidle;
+pub(crate) mod newidle;
 mod pull;
 
 pub(crate) use idlest::Placed;

@@ -197,6 +197,9 @@ switches! {
         newidle_balance: bool = true,
         /// NI_RANDOM: skip newidle balancing of a domain by a dice weighted with its success (6.18).
         ni_random: bool = true,
+        /// How many of 1,024 newidle balances of a domain pulled something before the run, for ni_random: 0 to 1024. 512 is what a kernel begins
+        /// with; in its place replays of recordings take what was recorded.
+        newidle_ratio: u64 = 512,
         /// Exec balancing: a task that executes a program is placed anew, like a new one.
         exec_balance: bool = true,
         /// sched_migration_cost in ns: a task that ran this recently is cache hot.
@@ -321,6 +324,10 @@ impl Features {
                 let expected = format!("should be {least} or more");
                 return Err(FeatureError { key: key.into(), value: value.to_string(), expected });
             }
+        }
+        if self.newidle_ratio > 1024 {
+            let (value, expected) = (self.newidle_ratio.to_string(), "should be 0 to 1024".into());
+            return Err(FeatureError { key: "newidle_ratio".into(), value, expected });
         }
         let v5_2 = self.idle_search == IdleSearch::V5_2;
         for (on, key) in

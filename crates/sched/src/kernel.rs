@@ -8,13 +8,14 @@ mod tasks;
 
 pub(crate) use schedule::must_be_runnable;
 
+use crate::balance::newidle::NewidleRatio;
 use crate::bandwidth::{Bandwidth, Locals};
 use crate::cpuset::CpuMask;
 use crate::domains::Domains;
 use crate::features::{Balance, Features, IdleSearch};
 use crate::pelt::Average;
 use crate::policy::{Dequeue, Enqueue, Policy};
-use crate::rq::{NEED_RESCHED, NEED_RESCHED_LAZY, POLLING, Rq, RqData, load_value};
+use crate::rq::{DomainLearned, NEED_RESCHED, NEED_RESCHED_LAZY, POLLING, Rq, RqData, load_value};
 use crate::rq_lock::LockFactory;
 use crate::rt::push_pull::Shared;
 use crate::task::{Entity, Task, Tasks, state};
@@ -140,8 +141,9 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         let n = topo.nr_cpus();
         let domains = Domains::new(&topo);
         let locks = LockFactory::new(p, n, features.spinlock);
-        let rqs: Vec<Rq<P, L>> =
-            (0..n).map(|c| Rq::new(p, &locks, &policy, domains.of(CpuId(c as u16)).len())).collect();
+        let learned = DomainLearned::new(NewidleRatio::new(features.newidle_ratio as u32));
+        let learned = |cpu| vec![learned.clone(); domains.of(cpu).len()];
+        let rqs: Vec<Rq<P, L>> = (0..n).map(|c| Rq::new(p, &locks, &policy, learned(CpuId(c as u16)))).collect();
         let bandwidth = Bandwidth::new(p, &locks, policy.groups(), n);
         for rq in rqs.iter().filter(|_| !bandwidth.is_empty()) {
             // SAFETY: nobody else has them yet.

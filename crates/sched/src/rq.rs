@@ -1,5 +1,6 @@
 //! Run queues: the lock, what others may peek at, and what the lock guards.
 
+use crate::balance::newidle::NewidleRatio;
 use crate::bandwidth::Locals;
 use crate::features::Features;
 use crate::pelt::Average;
@@ -128,24 +129,14 @@ pub struct DomainLearned {
     pub max_newidle_lb_cost: Nanos,
     /// When it last decayed.
     pub cost_decay_at: Time,
-    /// NI_RANDOM: success ratio, 0 to 1024.
-    pub newidle_ratio: u32,
-    /// NI_RANDOM: calls and successes since the ratio was last computed.
-    pub newidle_calls: u32,
-    /// See `newidle_calls`.
-    pub newidle_success: u32,
+    /// NI_RANDOM: how many of 1,024 newidle balances would have pulled something, as far as tried.
+    pub newidle: NewidleRatio,
 }
 
-impl Default for DomainLearned {
-    fn default() -> Self {
-        DomainLearned {
-            nr_balance_failed: 0,
-            max_newidle_lb_cost: 0,
-            cost_decay_at: 0,
-            newidle_ratio: 512,
-            newidle_calls: 0,
-            newidle_success: 0,
-        }
+impl DomainLearned {
+    /// Nothing yet but a ratio.
+    pub fn new(newidle: NewidleRatio) -> Self {
+        DomainLearned { nr_balance_failed: 0, max_newidle_lb_cost: 0, cost_decay_at: 0, newidle }
     }
 }
 
@@ -266,8 +257,9 @@ impl<P: Platform, L: Policy> Rq<P, L> {
         }
     }
 
-    /// An empty run queue.
-    pub fn new(p: &P, factory: &LockFactory<P>, policy: &L, domains: usize) -> Self {
+    /// An empty run queue, with what is known of each domain.
+    pub fn new(p: &P, factory: &LockFactory<P>, policy: &L, learned: Vec<DomainLearned>) -> Self {
+        let domains = learned.len();
         let hot = p.line();
         let own = p.line();
         let resched = p.line();
@@ -290,7 +282,7 @@ impl<P: Platform, L: Policy> Rq<P, L> {
             removed: p.word(p.line(), 0),
             ttwu_count: AtomicU64::new(0),
             ttwu_local: AtomicU64::new(0),
-            learned: p.cell(data, Mutex::new(vec![DomainLearned::default(); domains])),
+            learned: p.cell(data, Mutex::new(learned)),
             data: p.cell(
                 data,
                 RqData {

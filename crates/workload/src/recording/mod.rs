@@ -11,7 +11,7 @@
 //!
 //! The stages, a module each: `interrupts` (what interrupts a CPU, and what a wake-up is to be taken for), `chains` (events
 //! to chains of all tasks), `filter` (whose chains are replayed), `cut` (those as an exact model); `stats` (what is
-//! compared of a recording and its replay); `locks` (waits for locks of the recorded kernel). Memory is proportional to the
+//! compared of a recording and its replay); `locks` (waits for locks of the recorded kernel); `newidle` (how often its idle CPUs pulled). Memory is proportional to the
 //! steps, 8 bytes each, three or four for a wait.
 //! `docs/recordings.md` is the reference.
 
@@ -23,11 +23,13 @@ mod interrupts;
 mod kernel_work;
 mod locks;
 mod mutexes;
+mod newidle;
 mod report;
 mod sessions;
 pub mod stats;
 
 pub use locks::RecordedLock;
+pub use newidle::NewidlePulls;
 pub use report::{RecordedTask, RecordingError, RecordingReport};
 
 use std::io::Cursor;
@@ -44,6 +46,7 @@ use rustc_hash::FxHashSet;
 use self::chains::Chains;
 use self::kernel_work::KernelWork;
 use self::locks::Waits;
+use self::newidle::Newidle;
 use self::sessions::Sessions;
 use crate::model::{Exact, PlayOptions, Source, play};
 use crate::spec::keys::spec;
@@ -165,6 +168,7 @@ impl RecordingSpec {
         };
         let mut chains = build::Builder::new(sessions, work);
         let mut waits = Waits::default();
+        let mut newidle = Newidle::default();
         let no_waking =
             reader.format() != Format::Xentrace && !has_waking(Reader::from_read(&self.file, Cursor::new(bytes))?);
         for event in &mut reader {
@@ -176,6 +180,7 @@ impl RecordingSpec {
             }
             chains.event(&event);
             waits.event(&event);
+            newidle.event(&event);
             each(&event, &|pid| chains.task_of(pid));
         }
         let (chains, report) = (chains.finish(), reader.report());
@@ -200,6 +205,7 @@ impl RecordingSpec {
             file: file(),
             chains,
             waits,
+            newidle: newidle.finish(),
             report,
             work,
             recorded_on: RecordedOn { name: machine.name, speed: machine.costs.cpu.speed },
@@ -232,6 +238,7 @@ pub struct Recorded {
     file: String,
     chains: Chains,
     waits: Waits,
+    newidle: NewidlePulls,
     report: ReadReport,
     work: KernelWork,
     recorded_on: RecordedOn,
@@ -251,7 +258,7 @@ impl Recorded {
     /// # Errors
     /// There is no such task.
     pub fn model(&self, command: &str, all: bool) -> Result<(Exact, RecordingReport), RecordingError> {
-        let Recorded { file, chains, waits, report: read, work, recorded_on, cpu_hz, no_waking } = self;
+        let Recorded { file, chains, waits, newidle, report: read, work, recorded_on, cpu_hz, no_waking } = self;
         if all && !command.is_empty() {
             return Err(RecordingError::Both { file: file.clone(), command: command.into() });
         }
@@ -280,6 +287,7 @@ impl Recorded {
         report.read = Some(read.clone());
         report.copies = 1;
         report.no_waking = *no_waking;
+        report.newidle = *newidle;
         if report.run_ns == 0 && report.bursts == 0 {
             let damage = Damage(read).to_string();
             return Err(RecordingError::NoRuns { file: file.clone(), tasks: report.per_task.len(), damage });

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::locks::RecordedLock;
+use super::newidle::NewidlePulls;
 use crate::model::step::Why;
 
 /// Counts of everything in a recording, for one copy.
@@ -79,6 +80,8 @@ pub struct RecordingReport {
     pub ambiguous: u64,
     /// What the reader met.
     pub read: Option<contend_trace::ReadReport>,
+    /// What came of newidle balances, of all CPUs and tasks: how a replay begins.
+    pub newidle: NewidlePulls,
     /// The frequency that the time stamps of a binary trace of Xen are supposed to have, where nobody said another one.
     pub assumed_hz: Option<u64>,
     /// The replayed tasks, in the order of their first event.
@@ -162,6 +165,14 @@ impl fmt::Display for RecordingReport {
         if !self.locks.is_empty() {
             let (waits, ns) = self.locks.iter().fold((0, 0), |(n, ns), l| (n + l.contended, ns + l.wait_ns));
             write!(f, "\n  contended kernel locks: {waits} waits of {:.3} ms in all", ms(ns))?;
+        }
+        if self.newidle.chances > 0 {
+            let NewidlePulls { chances, pulled } = self.newidle;
+            let ratio = self.newidle.ratio();
+            write!(
+                f,
+                "\n  a task waited elsewhere as a CPU began to idle {chances} times; pulled {pulled} times: newidle_ratio {ratio}"
+            )?;
         }
         let odd = [
             (self.idle_wakes, "wake-ups of a task that did not sleep"),
