@@ -136,6 +136,10 @@ def test_a_replay_begins_with_the_recorded_success_of_newidle_balances(contend: 
     own = hash_with()
     assert own == hash_with("--set", "newidle_ratio=44")
     assert own != hash_with("--set", "newidle_ratio=900")
+    # What three CPUs would have learned is not recorded: a kernel's 512.
+    three = hash_with("--machine", "3c")
+    assert three != hash_with("--machine", "3c", "--set", "newidle_ratio=44")
+    assert three == hash_with("--machine", "3c", "--set", "newidle_ratio=511")
     refused = contend("run", str(recorded), "--set", "newidle_ratio=1025")
     assert refused.returncode == 2
     assert refused.stderr == "error: --set: `newidle_ratio` = `1025`: should be 0 to 1024\n"

@@ -194,17 +194,23 @@ fn programs(plan: &Plan, read: ReadFile<'_>) -> Result<Programs, ScenarioError> 
     let host = host.transpose().map_err(|e| plan.workload_error(e))?;
     let bare = || (Workload { groups: plan.groups.clone(), ..Workload::default() }, Origins::default());
     let (workload, mut origins) = host.unwrap_or_else(bare);
-    let features = as_recorded(&plan.features, &plan.preset, &origins.recordings);
+    let features = as_recorded(&plan.features, &plan.preset, target.nr_cpus, &origins.recordings);
     let guests = guests::build(plan, read, &mut origins)?;
     Ok(Programs { workload, features, guests, origins })
 }
 
-/// A kernel's features as of when recordings begin that are replayed under it: newidle balancing has had the success that it has in them, unless
-/// the features say another than the preset.
-pub(crate) fn as_recorded(features: &Features, preset: &Preset, recordings: &[RecordingReport]) -> Features {
+/// A kernel's features as of when recordings begin that are replayed under it on as many CPUs as they are of: newidle balancing has had the
+/// success that it has in them, unless the features say another than the preset. What other machines would have learned is not known.
+pub(crate) fn as_recorded(
+    features: &Features,
+    preset: &Preset,
+    nr_cpus: usize,
+    recordings: &[RecordingReport],
+) -> Features {
     let mut features = features.clone();
     let mut newidle = NewidlePulls::default();
-    recordings.iter().for_each(|r| newidle.add(r.newidle));
+    let of_as_many = |r: &&RecordingReport| r.read.as_ref().is_some_and(|read| read.cpus.len() == nr_cpus);
+    recordings.iter().filter(of_as_many).for_each(|r| newidle.add(r.newidle));
     if newidle.chances > 0 && features.newidle_ratio == preset.features.newidle_ratio {
         features.newidle_ratio = newidle.ratio();
     }

@@ -186,9 +186,10 @@ pub fn validate(plan: &Plan, progress: &mut dyn FnMut(Status) -> bool) -> Result
     drop((recording, kept));
 
     let simulated = Rc::new(RefCell::new(SchedStats::default()));
+    let nr_cpus = plan.machine.topology.nr_cpus();
     let setup = Setup {
         machine: plan.machine.clone(),
-        features: as_recorded(&plan.features, &plan.preset, std::slice::from_ref(&report)),
+        features: as_recorded(&plan.features, &plan.preset, nr_cpus, std::slice::from_ref(&report)),
         workload,
         seed: plan.seed,
         limits: limits(plan),

@@ -198,7 +198,7 @@ switches! {
         /// NI_RANDOM: skip newidle balancing of a domain by a dice weighted with its success (6.18).
         ni_random: bool = true,
         /// How many of 1,024 newidle balances of a domain pulled something before the run, for ni_random: 0 to 1024. 512 is what a kernel begins
-        /// with; in its place replays of recordings take what was recorded.
+        /// with; in its place replays of recordings on as many CPUs take what was recorded.
         newidle_ratio: u64 = 512,
         /// Exec balancing: a task that executes a program is placed anew, like a new one.
         exec_balance: bool = true,
