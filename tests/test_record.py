@@ -127,7 +127,8 @@ def test_the_shipped_recordings_run(contend: Contend, name: str, which: str) -> 
 
 
 def test_a_replay_begins_with_the_recorded_success_of_newidle_balances(contend: Contend) -> None:
-    """Of 316 times that a thread waited elsewhere as a CPU began to idle it was pulled 13 times; a scenario may say otherwise."""
+    """Of 316 times that a thread waited elsewhere as a CPU began to idle it was pulled 13 times. A scenario may say
+    otherwise."""
     recorded = ROOT / "recordings" / "held-out" / "pythreads.rec"
 
     def hash_with(*more: str) -> object:
