@@ -7,8 +7,8 @@ use contend_sim::xen::{Content, DomainSetup};
 use contend_workload::WorkloadError;
 use contend_workload::spec::{Origins, ReadFile, Target};
 
+use crate::as_recorded::as_recorded;
 use crate::error::ScenarioError;
-use crate::run::as_recorded;
 use crate::scenario::Plan;
 use crate::scenario::guest::GuestPlan;
 

@@ -13,6 +13,7 @@
 //! assert_eq!(ledger, 4 * out.summary.virtual_ns);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+mod as_recorded;
 pub mod describe;
 pub mod error;
 mod guests;

@@ -13,9 +13,9 @@ use contend_sim::guest::Guests;
 use contend_sim::host::{EventSink, Limits, Outcome, Progress, RunResult, Setup, Status, simulate, simulate_with};
 use contend_sim::program::Workload;
 use contend_sim::xen::{self, PoolSetup, Sinks, XenSetup};
-use contend_workload::recording::{NewidlePulls, RecordingReport};
 use contend_workload::spec::{Origins, ReadFile, Target};
 
+use crate::as_recorded::as_recorded;
 use crate::error::{At, RunError, ScenarioError};
 use crate::guests;
 use crate::result::{Output, summarise};
@@ -197,24 +197,6 @@ fn programs(plan: &Plan, read: ReadFile<'_>) -> Result<Programs, ScenarioError> 
     let features = as_recorded(&plan.features, &plan.preset, target.nr_cpus, &origins.recordings);
     let guests = guests::build(plan, read, &mut origins)?;
     Ok(Programs { workload, features, guests, origins })
-}
-
-/// A kernel's features as of when recordings begin that are replayed under it on as many CPUs as they are of: newidle balancing has had the
-/// success that it has in them, unless the features say another than the preset. What other machines would have learned is not known.
-pub(crate) fn as_recorded(
-    features: &Features,
-    preset: &Preset,
-    nr_cpus: usize,
-    recordings: &[RecordingReport],
-) -> Features {
-    let mut features = features.clone();
-    let mut newidle = NewidlePulls::default();
-    let of_as_many = |r: &&RecordingReport| r.read.as_ref().is_some_and(|read| read.cpus.len() == nr_cpus);
-    recordings.iter().filter(of_as_many).for_each(|r| newidle.add(r.newidle));
-    if newidle.chances > 0 && features.newidle_ratio == preset.features.newidle_ratio {
-        features.newidle_ratio = newidle.ratio();
-    }
-    features
 }
 
 /// The plan's machine, its speed with the range of its ratio to those of the machines that were recorded; none where nothing was recorded

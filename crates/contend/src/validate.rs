@@ -14,9 +14,10 @@ use contend_workload::recording::{RecordedTask, RecordingError, RecordingSpec};
 use contend_workload::{WorkloadError, WorkloadSpec};
 use serde::Serialize;
 
+use crate::as_recorded::as_recorded;
 use crate::error::{At, RunError, ScenarioError};
 use crate::result::{Percentiles, RecordedLock, percentiles, recorded_locks};
-use crate::run::{as_recorded, limits};
+use crate::run::limits;
 use crate::scenario::Plan;
 
 /// A recording and its replay.

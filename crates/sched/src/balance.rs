@@ -5,7 +5,8 @@
 //! and then wait for one another there: that is a result here, not an input.
 
 mod idlest;
-pub(crate) mod newidle;
+mod newidle;
+pub(crate) mod newidle_ratio;
 mod pull;
 
 pub(crate) use idlest::Placed;

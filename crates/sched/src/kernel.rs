@@ -8,7 +8,7 @@ mod tasks;
 
 pub(crate) use schedule::must_be_runnable;
 
-use crate::balance::newidle::NewidleRatio;
+use crate::balance::newidle_ratio::NewidleRatio;
 use crate::bandwidth::{Bandwidth, Locals};
 use crate::cpuset::CpuMask;
 use crate::domains::Domains;

@@ -1,6 +1,6 @@
 //! Run queues: the lock, what others may peek at, and what the lock guards.
 
-use crate::balance::newidle::NewidleRatio;
+use crate::balance::newidle_ratio::NewidleRatio;
 use crate::bandwidth::Locals;
 use crate::features::Features;
 use crate::pelt::Average;
