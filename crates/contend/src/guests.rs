@@ -21,7 +21,7 @@ pub(crate) fn build(plan: &Plan, read: ReadFile<'_>, origins: &mut Origins) -> R
         let groups = guest.groups();
         for (copy, name) in guest.names().into_iter().enumerate() {
             let (workload, of_copy) = programs(plan, guest, read)?;
-            let features = as_recorded(&guest.features, &guest.preset, guest.vcpus(), &of_copy.recordings);
+            let features = as_recorded(&guest.features, &guest.preset, guest.vcpus(), &of_copy.sources);
             if copy == 0 {
                 origins.extend(of_copy);
             }

@@ -194,7 +194,7 @@ fn programs(plan: &Plan, read: ReadFile<'_>) -> Result<Programs, ScenarioError> 
     let host = host.transpose().map_err(|e| plan.workload_error(e))?;
     let bare = || (Workload { groups: plan.groups.clone(), ..Workload::default() }, Origins::default());
     let (workload, mut origins) = host.unwrap_or_else(bare);
-    let features = as_recorded(&plan.features, &plan.preset, target.nr_cpus, &origins.recordings);
+    let features = as_recorded(&plan.features, &plan.preset, target.nr_cpus, &origins.sources);
     let guests = guests::build(plan, read, &mut origins)?;
     Ok(Programs { workload, features, guests, origins })
 }

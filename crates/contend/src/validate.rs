@@ -178,6 +178,7 @@ pub fn validate(plan: &Plan, progress: &mut dyn FnMut(Status) -> bool) -> Result
         return Err(ScenarioError::WrongKind { file: spec.file.clone(), found, right }.into());
     }
     let (everything, _) = recording.model("", true).map_err(of_workload)?;
+    let source = everything.source.clone();
     let mut workload = Workload::default();
     let rescaled = recording.rescaled(plan.machine.costs.cpu.speed.value);
     spec.play(everything, &mut workload, rescaled.factor()).map_err(of_workload)?;
@@ -190,7 +191,7 @@ pub fn validate(plan: &Plan, progress: &mut dyn FnMut(Status) -> bool) -> Result
     let nr_cpus = plan.machine.topology.nr_cpus();
     let setup = Setup {
         machine: plan.machine.clone(),
-        features: as_recorded(&plan.features, &plan.preset, nr_cpus, std::slice::from_ref(&report)),
+        features: as_recorded(&plan.features, &plan.preset, nr_cpus, &[source]),
         workload,
         seed: plan.seed,
         limits: limits(plan),

@@ -12,30 +12,9 @@
 //! other, see `pairs`.
 
 use super::jobs::Jobs;
+use super::source::Source;
 use super::step::{Step, What, Why};
 use contend_sim::program::Sched;
-
-/// Where a model comes from.
-#[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Source {
-    /// The recording, or the model it was made of.
-    pub recording: String,
-    /// The command that was recorded; empty: not known.
-    #[serde(default)]
-    pub command: String,
-    /// CPUs that recorded something.
-    pub cpus: u32,
-    /// From the first step to the end of the recording, in ns.
-    pub span_ns: u64,
-    /// How fast the recorded machine computes (`cpu.speed` of its file); 0: not known.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub machine_speed: u64,
-}
-
-fn is_zero(speed: &u64) -> bool {
-    *speed == 0
-}
 
 /// Everything that the tasks of a recording did.
 #[derive(Clone, Debug, Default)]

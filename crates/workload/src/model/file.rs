@@ -22,9 +22,10 @@ use serde::{Deserialize, Serialize};
 use toml::de::DeTable;
 
 use super::class;
-use super::exact::{Exact, Source, Task};
+use super::exact::{Exact, Task};
 use super::fitted::{Fitted, Role};
 use super::jobs::Jobs;
+use super::source::{NewidlePulls, Source};
 use super::step::{Step, What, Why};
 
 /// Version of the files.
@@ -177,11 +178,11 @@ fn line_of(text: &str, span: &Range<usize>) -> Line {
     Line(1 + text.as_bytes()[..span.start.min(text.len())].iter().filter(|b| **b == b'\n').count())
 }
 
-/// Where a fitted model says how fast the recorded machine was.
-fn line_of_speed(text: &str) -> Line {
+/// Where a fitted model says that of its source.
+fn line_in_source(text: &str, key: &str) -> Line {
     let found = DeTable::parse(text).ok().and_then(|t| {
         let source = t.get_ref().get("source")?.get_ref().as_table()?;
-        Some(line_of(text, &source.get("machine_speed")?.span()))
+        Some(line_of(text, &source.get(key)?.span()))
     });
     found.unwrap_or(Line(0))
 }
@@ -203,7 +204,10 @@ fn fitted(bytes: &[u8], file: &str) -> Result<Fitted, ModelError> {
         let found = format!("found schema = {}, form = \"{}\"", text.schema, text.form);
         return Err(error(file, "schema", format!("{found}; should be schema = {SCHEMA}, form = \"fitted\"")));
     }
-    check_source(&text.source, file).map_err(|e| ModelError { line: line_of_speed(whole), ..e })?;
+    check_source(&text.source).map_err(|(key, what)| ModelError {
+        line: line_in_source(whole, key),
+        ..error(file, &format!("source.{key}"), what)
+    })?;
     let model = Fitted { source: text.source, roles: text.role };
     match model.check() {
         None => Ok(model),
@@ -211,13 +215,17 @@ fn fitted(bytes: &[u8], file: &str) -> Result<Fitted, ModelError> {
     }
 }
 
-fn check_source(source: &Source, file: &str) -> Result<(), ModelError> {
+/// What is wrong of which of its keys.
+fn check_source(source: &Source) -> Result<(), (&'static str, String)> {
     let (speed, max) = (source.machine_speed, Unit::PerS.max());
-    if speed <= max {
-        Ok(())
-    } else {
-        Err(error(file, "source.machine_speed", format!("found {speed}; should be 0 to {max}")))
+    if speed > max {
+        return Err(("machine_speed", format!("found {speed}; should be 0 to {max}")));
     }
+    let NewidlePulls { chances, pulled } = source.newidle;
+    if pulled > chances {
+        return Err(("newidle", format!("found {pulled} pulled of {chances} chances; should be at most as many")));
+    }
+    Ok(())
 }
 
 /// Rows of an exact model.
@@ -309,7 +317,7 @@ fn exact(bytes: &[u8], file: &str) -> Result<Exact, ModelError> {
         let found = format!("found schema = {}, form = \"{}\"", head.schema, head.form);
         return Err(error(file, HEAD, format!("{found}; should be schema = {SCHEMA}, form = \"exact\"")));
     }
-    check_source(&head.source, file)?;
+    check_source(&head.source).map_err(|(key, what)| error(file, &format!("source.{key}"), what))?;
     if !(1..=TASKS_MAX).contains(&head.task.len()) {
         return Err(error(file, HEAD, format!("found {} tasks; should be 1 to {TASKS_MAX}", head.task.len())));
     }

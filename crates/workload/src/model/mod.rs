@@ -19,12 +19,14 @@ mod mutexes;
 mod pairs;
 mod play;
 mod rtapp;
+mod source;
 mod spec;
 mod wake_ups;
 
-pub use exact::{Exact, Source, Task};
+pub use exact::{Exact, Task};
 pub use file::{Model, ModelError};
 pub use jobs::{Jobs, Start};
 pub use play::{PlayOptions, play};
 pub use rtapp::rt_app;
+pub use source::{NewidlePulls, Source};
 pub use spec::ModelSpec;

@@ -3,7 +3,7 @@
 use contend_sim::program::Workload;
 
 use super::play::{PlayOptions, play};
-use super::{Model, ModelError, fitted};
+use super::{Model, ModelError, Source, fitted};
 use crate::spec::TASKS_MAX;
 use crate::spec::keys::spec;
 use crate::speed::Rescaled;
@@ -27,7 +27,7 @@ impl ModelSpec {
     ///
     /// # Errors
     /// Not a model; too many tasks; no job structure where jobs are asked for.
-    pub fn build(&self, w: &mut Workload, speed: u64, bytes: &[u8]) -> Result<Rescaled, ModelError> {
+    pub fn build(&self, w: &mut Workload, speed: u64, bytes: &[u8]) -> Result<(Source, Rescaled), ModelError> {
         let model = Model::parse(bytes, &self.file)?;
         let wrong = |key: &str, what: String| ModelError {
             file: self.file.clone(),
@@ -51,13 +51,14 @@ impl ModelSpec {
             return Err(wrong("jobs", format!("found {}; should be {right}", self.jobs)));
         }
         let jobs = (self.jobs > 0).then_some(self.jobs as u32);
-        let recorded = model.source().machine_speed;
+        let source = model.source().clone();
+        let recorded = source.machine_speed;
         let rescaled = Rescaled { file: self.file.clone(), recorded, recorded_on: None, here: speed };
         let options = PlayOptions { copies: self.copies, speed: self.speed * rescaled.factor(), jobs };
         match model {
             Model::Exact(m) => play(m, w, options),
             Model::Fitted(m) => fitted::play(m, w, options),
         }
-        Ok(rescaled)
+        Ok((source, rescaled))
     }
 }

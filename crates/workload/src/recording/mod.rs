@@ -29,7 +29,6 @@ mod sessions;
 pub mod stats;
 
 pub use locks::RecordedLock;
-pub use newidle::NewidlePulls;
 pub use report::{RecordedTask, RecordingError, RecordingReport};
 
 use std::io::Cursor;
@@ -48,7 +47,7 @@ use self::kernel_work::KernelWork;
 use self::locks::Waits;
 use self::newidle::Newidle;
 use self::sessions::Sessions;
-use crate::model::{Exact, PlayOptions, Source, play};
+use crate::model::{Exact, NewidlePulls, PlayOptions, Source, play};
 use crate::spec::keys::spec;
 use crate::spec::{ReadFile, TASKS_MAX};
 use crate::speed::{RecordedOn, Rescaled};
@@ -101,12 +100,12 @@ impl RecordingSpec {
         speed: u64,
         bytes: Vec<u8>,
         read: ReadFile<'_>,
-    ) -> Result<(RecordingReport, Rescaled), RecordingError> {
+    ) -> Result<(RecordingReport, Source, Rescaled), RecordingError> {
         let recorded = self.read(bytes, read, &mut |_, _| {})?;
         let (model, report) = recorded.model(&self.command, self.all)?;
-        let rescaled = recorded.rescaled(speed);
+        let (source, rescaled) = (model.source.clone(), recorded.rescaled(speed));
         self.play(model, w, rescaled.factor())?;
-        Ok((RecordingReport { copies: self.copies, ..report }, rescaled))
+        Ok((RecordingReport { copies: self.copies, ..report }, source, rescaled))
     }
 
     /// Add the tasks of a model of this recording to `w`, scaled as asked for, and run times divided by `factor` besides.
@@ -281,6 +280,7 @@ impl Recorded {
             cpus: read.cpus.len() as u32,
             span_ns: 0,
             machine_speed: recorded_on.speed.value,
+            newidle: *newidle,
         };
         let (model, mut report) = cut::cut(chains, &chosen, source, work);
         report.assumed_hz = Some(*cpu_hz).filter(|hz| read.format == Format::Xentrace && *hz == Clock::DEFAULT_HZ);

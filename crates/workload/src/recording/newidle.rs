@@ -8,32 +8,10 @@
 use contend_trace::event::{Context, Event, Kind};
 use rustc_hash::FxHashMap;
 
+use crate::model::NewidlePulls;
+
 /// A task that ran this recently is cache hot, and is not pulled: sched_migration_cost, in ns.
 const HOT_NS: u64 = 500_000;
-
-/// Chances to pull, and pulls.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct NewidlePulls {
-    /// Times that a CPU began to idle while a task waited elsewhere that had not run for 500 us, and that ran on several CPUs in the
-    /// recording; and those in which a CPU pulled one instead.
-    pub chances: u64,
-    /// Of those, the latter.
-    pub pulled: u64,
-}
-
-impl NewidlePulls {
-    /// Of several recordings.
-    pub fn add(&mut self, other: NewidlePulls) {
-        self.chances += other.chances;
-        self.pulled += other.pulled;
-    }
-
-    /// The feature `newidle_ratio`: of 1,024. Where there were few chances it is between what they say and the kernel's half: as much as one
-    /// chance is worth.
-    pub fn ratio(self) -> u64 {
-        (1024 * (2 * self.pulled + 1)).div_ceil(2 * (self.chances + 1))
-    }
-}
 
 #[derive(Default)]
 struct Task {
@@ -276,12 +254,5 @@ mod tests {
             let found = count(&lines.iter().map(String::as_str).collect::<Vec<_>>());
             assert_eq!(found, NewidlePulls::default(), "{what}");
         }
-    }
-
-    #[test]
-    fn few_chances_say_little() {
-        let ratio = |chances, pulled| NewidlePulls { chances, pulled }.ratio();
-        assert_eq!((ratio(0, 0), ratio(1, 0), ratio(1, 1), ratio(40, 0), ratio(40, 40)), (512, 256, 768, 13, 1012));
-        assert!(ratio(1 << 40, 1 << 40) <= 1024);
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::locks::RecordedLock;
-use super::newidle::NewidlePulls;
+use crate::model::NewidlePulls;
 use crate::model::step::Why;
 
 /// Counts of everything in a recording, for one copy.

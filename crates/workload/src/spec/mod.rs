@@ -33,7 +33,7 @@ use toml::Spanned;
 use toml::de::DeValue;
 use value::{Bad, shown};
 
-use crate::model::ModelSpec;
+use crate::model::{ModelSpec, Source};
 use crate::programs::{
     Daemons, Dbench, Ebizzy, GuestBoot, Hackbench, Hogs, IperfClient, IperfServer, KernelBuild, LockLoop, Mmc, Oltp,
     OltpDedicated, Periodic, PingPong, Schbench, Sembench, Tbench, Uperf,
@@ -76,6 +76,8 @@ pub struct Target {
 pub struct Origins {
     /// The recordings.
     pub recordings: Vec<RecordingReport>,
+    /// Recordings and models: where they are from.
+    pub sources: Vec<Source>,
     /// Recordings and models: their run times on this machine.
     pub rescaled: Vec<Rescaled>,
 }
@@ -84,6 +86,7 @@ impl Origins {
     /// Those of another workload, too.
     pub fn extend(&mut self, others: Origins) {
         self.recordings.extend(others.recordings);
+        self.sources.extend(others.sources);
         self.rescaled.extend(others.rescaled);
     }
 }
@@ -641,13 +644,16 @@ impl WorkloadSpec {
                 Ok(())
             }
             WorkloadSpec::Recording(s) => {
-                let (report, of_run_times) = s.build(w, speed, bytes(&s.file)?, read)?;
+                let (report, source, of_run_times) = s.build(w, speed, bytes(&s.file)?, read)?;
                 origins.recordings.push(report);
+                origins.sources.push(source);
                 origins.rescaled.push(of_run_times);
                 Ok(())
             }
             WorkloadSpec::Model(s) => {
-                origins.rescaled.push(s.build(w, speed, &bytes(&s.file)?)?);
+                let (source, of_run_times) = s.build(w, speed, &bytes(&s.file)?)?;
+                origins.sources.push(source);
+                origins.rescaled.push(of_run_times);
                 Ok(())
             }
             // Parts of a mix are not mixes.

@@ -23,7 +23,7 @@ mod quantiles;
 use serde::{Deserialize, Serialize};
 
 use super::class;
-use super::exact::Source;
+use super::source::Source;
 use super::step::Why;
 use contend_sim::program::Sched;
 pub use fit::fit;

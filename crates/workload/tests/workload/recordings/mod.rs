@@ -43,7 +43,7 @@ fn small() -> RecordingSpec {
 
 fn build(text: &str, spec: &RecordingSpec) -> Result<(Workload, RecordingReport), RecordingError> {
     let mut w = Workload::default();
-    let (r, _) = spec.build(&mut w, 0, text.as_bytes().to_vec(), &|_| Ok(free()))?;
+    let (r, ..) = spec.build(&mut w, 0, text.as_bytes().to_vec(), &|_| Ok(free()))?;
     Ok((w, r))
 }
 

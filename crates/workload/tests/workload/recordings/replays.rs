@@ -147,11 +147,11 @@ fn run_times_are_those_of_the_machine_that_runs() {
         let rescaled = match model {
             None => {
                 let built = small().build(&mut w, here, SMALL.as_bytes().to_vec(), &|_| Ok(recorded(recorded_on)));
-                built.expect("a recording").1
+                built.expect("a recording").2
             }
             Some(bytes) => {
                 let spec = ModelSpec { file: "m".into(), ..ModelSpec::default() };
-                spec.build(&mut w, here, bytes).expect("a model")
+                spec.build(&mut w, here, bytes).expect("a model").1
             }
         };
         let ran = simulated("2c", w);
@@ -188,6 +188,10 @@ fn a_wrong_model_is_refused_where_it_is_wrong() {
         (
             with("machine_speed = 1000001"),
             format!("m.toml:{at}: source.machine_speed: found 1000001; should be 0 to 1000000"),
+        ),
+        (
+            with("newidle = { chances = 3, pulled = 4 }"),
+            format!("m.toml:{at}: source.newidle: found 4 pulled of 3 chances; should be at most as many"),
         ),
         // What is missing in the whole stands in no line.
         ("# c\nschema = 1\nform = \"fitted\"\n".into(), "m.toml: missing field `source`".into()),
