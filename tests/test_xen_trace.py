@@ -201,6 +201,8 @@ def test_a_recording_of_xen_is_a_workload(contend: Contend, tmp_path: Path, name
     ran = {row["name"].rsplit("-", 1)[0]: row["runtime_ns"] for row in package.load(tmp_path / "r")["tasks"].to_dicts()}
     assert ran.keys() == recorded.keys()
     assert sum(ran.values()) == pytest.approx(sum(recorded.values()), rel=0.05)
+    # What a kernel of Linux would have learned is not in it.
+    assert "newidle_ratio" not in contend("run", file, *clock, "--machine", "2c").stdout
     # The same of its model, and of one of its vCPUs.
     assert contend("model", tmp_path / "r", "--out", tmp_path / "m.arrow").returncode == 0
     again = json.loads(contend("run", tmp_path / "m.arrow", "--machine", "2c", "--json").stdout)

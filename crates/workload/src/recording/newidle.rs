@@ -12,6 +12,8 @@ use crate::model::NewidlePulls;
 
 /// A task that ran this recently is cache hot, and is not pulled: sched_migration_cost, in ns.
 const HOT_NS: u64 = 500_000;
+/// So many of those that wait are looked at: crowds are long, and CPUs idle often.
+const LOOK_MAX: usize = 256;
 
 #[derive(Default)]
 struct Task {
@@ -120,7 +122,7 @@ impl Newidle {
             let cold = e.ts.saturating_sub(ran) > HOT_NS && e.ts > w.since;
             (w.cpu != e.cpu && behind && cold).then_some((!moves, *pid))
         };
-        if let Some((_, pid)) = self.waiting.iter().filter_map(could).min() {
+        if let Some((_, pid)) = self.waiting.iter().take(LOOK_MAX).filter_map(could).min() {
             self.tasks.entry(pid).or_default().left += 1;
         }
     }
