@@ -60,6 +60,12 @@ impl Group {
     fn avg(&self) -> u64 {
         self.load * CAPACITY / self.capacity.max(1)
     }
+    /// How many tasks of that group make as many a core in both, rounded up.
+    fn lacks(&self, other: &Group) -> u64 {
+        let cores = self.cores + other.cores;
+        let gap = (self.cores * other.nr_running).saturating_sub(other.cores * self.nr_running);
+        (2 * gap + cores) / (2 * cores)
+    }
     /// More tasks than it can serve well: than cores before 5.5, than CPUs after.
     fn above_capacity(&self, era: Balance) -> bool {
         self.nr_running > if era == Balance::V6_18 { self.cpus } else { self.cores }
@@ -501,8 +507,13 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         })?;
         if overloaded(busiest) {
             if here.nr_running < here.cpus {
-                // The local group has spare CPUs: fill them.
-                let n = (here.idle_cpus).min(busiest.nr_running - busiest.cpus).max(1);
+                // The local group has spare CPUs: within a cache even out, elsewhere fill them.
+                let n = if matches!(domain.level, Level::Smt | Level::Mc) {
+                    here.lacks(busiest)
+                } else {
+                    here.idle_cpus.min(busiest.nr_running - busiest.cpus)
+                };
+                let n = n.max(1);
                 return Some(Plan {
                     group: busiest.index,
                     what: Amount::Tasks(if idle == When::NewIdle { 1 } else { n }),
@@ -594,7 +605,7 @@ fn decay_cost(d: &mut DomainLearned, now: Time) {
 
 #[cfg(test)]
 mod tests {
-    use super::idle_scan;
+    use super::{Group, idle_scan};
 
     #[test]
     fn idle_scan_falls_with_the_square_of_utilisation() {
@@ -603,5 +614,16 @@ mod tests {
         assert_eq!(at(83), 2);
         assert_eq!((at(85), at(86), at(100)), (0, 0, 0), "nothing from 85 % on");
         assert_eq!(idle_scan(64 * 1024 / 2, 64, 117), 42, "in proportion to the cache");
+    }
+
+    #[test]
+    fn what_evens_two_groups_out() {
+        let of = |cores, nr_running| Group { cores, nr_running, ..Group::default() };
+        let lacks = |here: (u64, u64), other: (u64, u64)| of(here.0, here.1).lacks(&of(other.0, other.1));
+        // One CPU each: half of the difference, rounded up.
+        assert_eq!((lacks((1, 0), (1, 2)), lacks((1, 0), (1, 3)), lacks((1, 0), (1, 40))), (1, 2, 20));
+        assert_eq!((lacks((1, 1), (1, 1)), lacks((1, 3), (1, 1))), (0, 0));
+        // Twice the cores: twice the tasks stay there.
+        assert_eq!((lacks((1, 0), (2, 9)), lacks((2, 0), (1, 9))), (3, 6));
     }
 }

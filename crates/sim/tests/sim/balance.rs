@@ -203,3 +203,26 @@ fn new_tasks_spread_over_nested_nodes() {
         assert_eq!([0, 1, 2, 3].map(ran), [20; 4], "{name}: ms of tasks by node");
     }
 }
+
+/// A CPU with room takes of a crowd beside it what evens both out, at once: on Linux 6.18 up to 32 tasks in one balance.
+#[test]
+fn a_crowd_is_halved_at_once() {
+    for name in ["linux-6.0", "linux-6.18"] {
+        let mut p = preset(name);
+        // It balances at its own ticks, when something runs there again and again: by then all of the crowd may move.
+        (p.features.newidle_balance, p.features.nohz_balance) = (false, false);
+        let mut w = Workload::default();
+        let often = (0..20).flat_map(|_| [Op::Run(MS / 10), Op::Sleep(3 * MS)]);
+        let alarm = std::iter::once(Op::Sleep(150 * MS)).chain(often).collect();
+        w.task(TaskSpec { affinity: Some(cpus(&[1])), ..script("alarm", alarm) });
+        for _ in 0..16 {
+            let ops = vec![Op::Run(MS / 2), Op::SetAffinity(None), Op::Run(20 * MS)];
+            w.task(TaskSpec { affinity: Some(cpus(&[0])), ..script("crowd", ops) });
+        }
+        let r = run_on(machine("2c"), &p, w, 10_000 * MS);
+        let of = |f: fn(&BalanceStats) -> u64| IDLE_TYPES.iter().map(|t| sum(&r, Level::Mc, t, f)).sum::<u64>();
+        let brought = of(|s| s.lb_count) - of(|s| s.lb_balanced) - of(|s| s.lb_failed);
+        let gained = of(|s| s.lb_gained);
+        assert!((1..=2).contains(&brought) && gained >= 6, "{name}: {gained} tasks in {brought} balances");
+    }
+}
