@@ -24,6 +24,16 @@ SCENARIOS = [
         f'machine = "4c"\npolcy = "linux"\n{WORKLOAD}',
         "x.toml:2: polcy: unknown key; did you mean policy?",
     ),
+    (
+        "key-of-the-workload",
+        f'machine = "4c"\nseed = 2\nloops = 3\n{WORKLOAD}',
+        "x.toml:3: loops: unknown key; it is a key of [workload]: write it below that line",
+    ),
+    (
+        "key-of-set",
+        f'machine = "4c"\nidle_search = "3.6"\n{WORKLOAD}',
+        "x.toml:2: idle_search: unknown key; it is a key of [set]: write it below that line",
+    ),
     ("truncated", 'machine = "intel-2s\n', 'x.toml:1: not valid TOML: invalid basic string, expected `"`'),
     (
         "no-machine",

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use contend_sched::features::Features;
 use contend_workload::WorkloadSpec;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -44,6 +45,21 @@ pub(super) fn found(v: &DeValue<'_>) -> String {
         DeValue::Datetime(d) => d.to_string(),
         DeValue::Array(_) => "an array".into(),
         DeValue::Table(_) => "a table".into(),
+    }
+}
+
+/// The section of a scenario that has this key: its workload's, features of the policy, guests'.
+fn section_of(root: &DeTable<'_>, key: &str) -> Option<&'static str> {
+    let kind = root.get("workload").and_then(|w| w.get_ref().as_table()?.get("kind")?.get_ref().as_str());
+    let workload = kind.and_then(|kind| contend_workload::list().into_iter().find(|w| w.name == kind));
+    if workload.is_some_and(|w| w.keys.iter().any(|k| k.key == key)) {
+        Some("workload")
+    } else if Features::default().list().iter().any(|f| f.key == key) {
+        Some("set")
+    } else if root.contains_key("guest") && guest::is_key(key) {
+        Some("guest")
+    } else {
+        None
     }
 }
 
@@ -116,7 +132,10 @@ impl Source<'_> {
         let first = root.keys().filter(|k| !KEYS.contains(&k.get_ref().as_ref())).min_by_key(|k| k.span().start);
         if let Some(key) = first {
             let name = key.get_ref().as_ref();
-            let right = did_you_mean(name, KEYS.iter().copied(), format!("keys of a scenario are {}", KEYS.join(", ")));
+            let right = match section_of(root, name) {
+                Some(section) => format!("it is a key of [{section}]: write it below that line"),
+                None => did_you_mean(name, KEYS.iter().copied(), format!("keys of a scenario are {}", KEYS.join(", "))),
+            };
             return Err(ScenarioError::UnknownKey { at: self.at(key, name), right });
         }
         let mut s = Scenario::empty(self.file, base);
