@@ -27,12 +27,17 @@ SCENARIOS = [
     (
         "key-of-the-workload",
         f'machine = "4c"\nseed = 2\nloops = 3\n{WORKLOAD}',
-        "x.toml:3: loops: unknown key; it is a key of [workload]: write it below that line",
+        "x.toml:3: loops: unknown key; it is a key of [workload]: write it below a line [workload]",
     ),
     (
         "key-of-set",
         f'machine = "4c"\nidle_search = "3.6"\n{WORKLOAD}',
-        "x.toml:2: idle_search: unknown key; it is a key of [set]: write it below that line",
+        "x.toml:2: idle_search: unknown key; it is a key of [set]: write it below a line [set]",
+    ),
+    (
+        "key-of-the-guests",
+        f'machine = "4c"\nvcpus = 2\n[[guest]]\n{WORKLOAD}',
+        "x.toml:2: vcpus: unknown key; it is a key of [[guest]]: write it below a line [[guest]]",
     ),
     ("truncated", 'machine = "intel-2s\n', 'x.toml:1: not valid TOML: invalid basic string, expected `"`'),
     (

@@ -48,18 +48,17 @@ pub(super) fn found(v: &DeValue<'_>) -> String {
     }
 }
 
-/// The section of a scenario that has this key: its workload's, features of the policy, guests'.
+/// The line of a scenario below which this key may stand: that of its workload, of features of the policy, of its guests.
 fn section_of(root: &DeTable<'_>, key: &str) -> Option<&'static str> {
     let kind = root.get("workload").and_then(|w| w.get_ref().as_table()?.get("kind")?.get_ref().as_str());
     let workload = kind.and_then(|kind| contend_workload::list().into_iter().find(|w| w.name == kind));
     if workload.is_some_and(|w| w.keys.iter().any(|k| k.key == key)) {
-        Some("workload")
+        Some("[workload]")
     } else if Features::default().list().iter().any(|f| f.key == key) {
-        Some("set")
-    } else if root.contains_key("guest") && guest::is_key(key) {
-        Some("guest")
+        Some("[set]")
     } else {
-        None
+        let guests = root.get("guest").filter(|_| guest::is_key(key))?;
+        Some(if guests.get_ref().is_array() { "[[guest]]" } else { "[guest]" })
     }
 }
 
@@ -133,7 +132,7 @@ impl Source<'_> {
         if let Some(key) = first {
             let name = key.get_ref().as_ref();
             let right = match section_of(root, name) {
-                Some(section) => format!("it is a key of [{section}]: write it below that line"),
+                Some(section) => format!("it is a key of {section}: write it below a line {section}"),
                 None => did_you_mean(name, KEYS.iter().copied(), format!("keys of a scenario are {}", KEYS.join(", "))),
             };
             return Err(ScenarioError::UnknownKey { at: self.at(key, name), right });
