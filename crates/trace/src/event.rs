@@ -290,6 +290,10 @@ pub mod futex {
     pub const WAIT: u32 = 0;
     /// Wake so many.
     pub const WAKE: u32 = 1;
+    /// As [`WAIT`], with a mask of bits and a time by the clock.
+    pub const WAIT_BITSET: u32 = 9;
+    /// So many are all.
+    pub const ALL: u32 = i32::MAX as u32;
 
     /// The operation without its flags (private, clock).
     pub fn command(op: u32) -> u32 {

@@ -4,7 +4,7 @@
 //! step its spawn, a post that is held (`pairs`) the beginning of a wait. Were all tasks stuck, take the step that came first in the
 //! recording among those that they are stuck in: what it needs is a step before it, of a task that is stuck in a later
 //! one: it has been executed. A post of a stream (`pairs`) is made before its writer sleeps or ends; whoever holds a mutex (`mutexes`)
-//! waits for no task, so it gets to its unlocking.
+//! waits for no task, so it gets to its unlocking. At a barrier (`barriers`) nobody waits for what comes after the round.
 //!
 //! Slots (`jobs`), as many as were recorded or more, change nothing: a job that holds one while another waits for it had ended before in
 //! the recording. With fewer it had not. There a job's waits for tasks outside of it are sleeps, so each job ends by itself, those

@@ -248,6 +248,7 @@ fn columns(model: &Exact) -> Vec<u8> {
                 What::Lock(m, waited) => ("lock", None, waited.then_some(WAITED.into()), Some(m)),
                 What::Locked => ("locked", None, None, None),
                 What::Unlock(m) => ("unlock", None, None, Some(m)),
+                What::Barrier(b) => ("barrier", None, None, Some(b)),
                 What::Sched(s) => ("sched", None, Some(s.to_string().into()), None),
                 What::By(t) | What::On(t) => {
                     // Belongs to the sleep before.
@@ -396,6 +397,7 @@ fn read_batch(batch: &RecordBatch, row: &mut usize, steps: &mut [Vec<Step>]) -> 
                 out.push(Step::new(What::Sched(sched)));
             }
             "unlock" => out.push(Step::new(What::Unlock(peer().ok_or("peer: the mutex is missing")?))),
+            "barrier" => out.push(Step::new(What::Barrier(peer().ok_or("peer: the barrier is missing")?))),
             "sleep" => {
                 let why = Why::find(word).ok_or_else(|| {
                     format!("why: found \"{word}\"; should be one of {}", Why::ALL.map(Why::name).join(", "))
@@ -408,7 +410,7 @@ fn read_batch(batch: &RecordBatch, row: &mut usize, steps: &mut [Vec<Step>]) -> 
                 }
             }
             other => {
-                let right = "run, kernel, sleep, post, spawn, exec, yield, sched, lock, locked or unlock";
+                let right = "run, kernel, sleep, post, spawn, exec, yield, sched, lock, locked, unlock or barrier";
                 return Err(format!("step: found \"{other}\"; should be {right}"));
             }
         }

@@ -10,6 +10,7 @@
 
 pub mod step;
 
+mod barriers;
 mod class;
 mod exact;
 mod file;
@@ -19,6 +20,7 @@ mod mutexes;
 mod pairs;
 mod play;
 mod rtapp;
+mod same;
 mod source;
 mod spec;
 mod wake_ups;

@@ -7,17 +7,25 @@
 //! That must not bring about what the recording cannot: a task that holds one waits for no other task. A **section**, from locking to
 //! unlocking, in which it does, locks another mutex or wakes somebody is replayed as waits and posts. So whoever holds a mutex gets
 //! to its unlocking, and the proof that a replay cannot deadlock (`exact`) holds.
+//!
+//! At a barrier that is made of a condition variable the last one holds the mutex while it wakes the others, and each of those has it when
+//! it goes on: such a section begins at the barrier, if it ends soon.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::barriers::Barriers;
 use super::exact::Exact;
+use super::same::Same;
 use super::step::{What, Why};
 use super::wake_ups::WakeUps;
+
+/// Who comes to a barrier and unlocks a mutex after so little computing has had it since.
+const SECTION_MAX_NS: u64 = 50_000;
 
 /// What is done at a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Act {
-    /// Lock this mutex, and go on at that step.
+    /// Lock this mutex, and go on at that step. At a barrier: as [`Section`] says.
     Lock(u32, usize),
     /// Unlock this one; the post at that step is part of it.
     Unlock(u32, Option<usize>),
@@ -30,6 +38,8 @@ pub(super) struct Mutexes {
     pub number: u32,
     /// By step.
     pub acts: FxHashMap<usize, Act>,
+    /// Arrivals at barriers that such a lock follows at which the task waited.
+    pub relocked: FxHashSet<usize>,
     /// Waits and posts that are not played.
     pub dropped: FxHashSet<usize>,
 }
@@ -47,8 +57,9 @@ struct Section {
 }
 
 /// Find them.
-pub(super) fn find(model: &Exact, wake_ups: &WakeUps) -> Mutexes {
+pub(super) fn find(model: &Exact, wake_ups: &WakeUps, barriers: &Barriers) -> Mutexes {
     let mut sections = Vec::new();
+    let mut relocked = FxHashSet::default();
     // The posts that are part of unlocking, with the mutex; by unlocking.
     let mut wakes: FxHashMap<usize, u32> = FxHashMap::default();
     let mut post_of: FxHashMap<usize, usize> = FxHashMap::default();
@@ -57,10 +68,22 @@ pub(super) fn find(model: &Exact, wake_ups: &WakeUps) -> Mutexes {
         // It waits for the mutex; it has just unlocked one.
         let mut waiting = false;
         let mut unlocked: Option<(usize, u32)> = None;
+        // It came to a barrier, and has computed so long since.
+        let mut met: Option<(usize, u64)> = None;
         for at in task.from..task.to {
             let what = model.steps[at].what();
+            if barriers.dropped.contains(&at) {
+                continue;
+            }
             match what {
+                What::Barrier(_) if barriers.arrivals.contains_key(&at) => (open, met) = (None, Some((at, 0))),
+                What::Run(ns) | What::Kernel(ns, _) => {
+                    met = met.map(|(at, ran)| (at, ran + ns)).filter(|(_, ran)| *ran <= SECTION_MAX_NS);
+                }
+                // Nothing says when it did: at the barrier.
+                What::Lock(_, false) if met.is_some() => {}
                 What::Lock(mutex, waited) => {
+                    relocked.extend(met.take().map(|(at, _)| at));
                     // Not within another's.
                     let section = Section { task: i, mutex, lock: at, has: at + 1, unlock: at, waits: Vec::new() };
                     open = open.is_none().then_some(section);
@@ -74,20 +97,29 @@ pub(super) fn find(model: &Exact, wake_ups: &WakeUps) -> Mutexes {
                 }
                 What::Sleep(_, Why::Task) => match &mut open {
                     Some(section) if waiting => section.waits.push(at),
-                    _ => open = None,
+                    _ => (open, met) = (None, None),
                 },
                 What::Post(..) => match unlocked {
                     Some((unlock, mutex)) => {
                         wakes.insert(at, mutex);
                         post_of.insert(unlock, at);
                     }
-                    None => open = None,
+                    None => (open, met) = (None, None),
                 },
                 What::Spawn(_) if waiting => open = None,
                 What::Unlock(mutex) => {
-                    let section = open.take().filter(|s| s.mutex == mutex && !waiting);
+                    let at_barrier = met.take().map(|(lock, _)| Section {
+                        task: i,
+                        mutex,
+                        lock,
+                        has: lock + 1,
+                        unlock: at,
+                        waits: Vec::new(),
+                    });
+                    let section = open.take().or(at_barrier).filter(|s| s.mutex == mutex && !waiting);
                     sections.extend(section.map(|s| Section { unlock: at, ..s }));
                 }
+                What::Sleep(..) | What::Spawn(_) => met = None,
                 _ => {}
             }
             unlocked = match what {
@@ -107,21 +139,18 @@ pub(super) fn find(model: &Exact, wake_ups: &WakeUps) -> Mutexes {
         }
     }
     sections.retain(|s| s.waits.iter().all(|w| post_for.get(w).is_some_and(|p| wakes.get(p) == Some(&s.mutex))));
-    // Private mutexes of two processes may stand at the same address: those are one whose tasks wake each other there.
-    let mut same: FxHashMap<(u32, u32), (u32, u32)> = FxHashMap::default();
+    let mut same: Same<(u32, u32)> = Same::default();
     for s in &sections {
-        for wait in &s.waits {
-            let (a, b) = (root(&same, (s.mutex, s.task)), root(&same, (s.mutex, waker_of[wait])));
-            if a != b {
-                same.insert(a.max(b), a.min(b));
-            }
+        s.waits.iter().for_each(|wait| same.join((s.mutex, s.task), (s.mutex, waker_of[wait])));
+        if let Some(&round) = barriers.arrivals.get(&s.lock) {
+            same.join((s.mutex, s.task), (s.mutex, barriers.rounds[round].last.0));
         }
     }
-    let mut mutexes = Mutexes::default();
+    let mut mutexes = Mutexes { relocked, ..Mutexes::default() };
     let mut numbers: FxHashMap<(u32, u32), u32> = FxHashMap::default();
     for s in &sections {
         let next = numbers.len() as u32;
-        let number = *numbers.entry(root(&same, (s.mutex, s.task))).or_insert(next);
+        let number = *numbers.entry(same.root((s.mutex, s.task))).or_insert(next);
         mutexes.dropped.extend(s.waits.iter().flat_map(|w| [*w, post_for[w]]));
         mutexes.acts.insert(s.lock, Act::Lock(number, s.has));
         mutexes.acts.insert(s.unlock, Act::Unlock(number, post_of.get(&s.unlock).copied()));
@@ -133,11 +162,4 @@ pub(super) fn find(model: &Exact, wake_ups: &WakeUps) -> Mutexes {
         }
     }
     mutexes
-}
-
-fn root(same: &FxHashMap<(u32, u32), (u32, u32)>, mut of: (u32, u32)) -> (u32, u32) {
-    while let Some(&next) = same.get(&of) {
-        of = next;
-    }
-    of
 }

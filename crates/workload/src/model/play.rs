@@ -3,11 +3,13 @@
 //! A wake-up is a post to the sleeper's semaphore: it is remembered, so a sleeper that comes late does not sleep. Where a post must not
 //! come before the wait that it ended (`pairs`), the waker goes on and owes it; it posts when the sleeper has come so far, and hears
 //! of that if it sleeps meanwhile: the reply that it would have slept for. One of a stream is made when the reader sleeps again, or before the
-//! writer sleeps or ends. Who owes one waits before the next to the same task until that stops. Mutexes are locked and unlocked (`mutexes`). With
+//! writer sleeps or ends. Who owes one waits before the next to the same task until that stops. Mutexes are locked and unlocked (`mutexes`), and tasks
+//! meet at barriers (`barriers`). With
 //! [`PlayOptions::jobs`], a dispatcher's waits for the ends of its jobs are not played; it takes a slot before it starts a job, a
 //! job gives its slot back when it ends, and the dispatcher waits for those jobs that the recording shows it needed. If there are
 //! fewer slots than were recorded, a job waits for nobody outside of it: these waits are sleeps, and nobody posts for them.
 
+mod meet;
 mod posts;
 
 use std::collections::BTreeSet;
@@ -17,6 +19,7 @@ use std::sync::{Arc, Mutex};
 use contend_platform::Nanos;
 use contend_sim::program::{Cx, GROUPS_MAX, Group, GroupId, ObjId, ObjectKind, Op, Program, Sched, TaskSpec, Workload};
 
+use super::barriers::{self, Barriers};
 use super::exact::Exact;
 use super::jobs::{JobPlan, Start};
 use super::mutexes::{self, Act, Mutexes};
@@ -24,6 +27,7 @@ use super::pairs::{self, Pairs};
 use super::step::{What, Why};
 use super::wake_ups::WakeUps;
 use crate::speed::run_ns;
+use meet::Relock;
 
 /// How a model is scaled.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -49,6 +53,9 @@ struct Tape {
     options: PlayOptions,
     pairs: Pairs,
     mutexes: Mutexes,
+    barriers: Barriers,
+    /// Who has come to each round of a barrier, one copy after another. A simulation is one thread: nobody waits for these.
+    meetings: Vec<Mutex<Vec<u32>>>,
     /// A copy's tasks, one copy after another; empty if no post is held.
     progress: Vec<Progress>,
     /// Sessions, ascending; each copy has a group of its own for each.
@@ -77,18 +84,21 @@ struct Progress {
 pub fn play(model: Exact, w: &mut Workload, options: PlayOptions) {
     let plan = options.jobs.and_then(|slots| model.jobs.as_ref().map(|jobs| JobPlan::new(&model, jobs, slots)));
     // Slots change the order that wake-ups were recorded in.
-    let (mutexes, pairs) = if plan.is_some() {
+    let (mutexes, barriers, pairs) = if plan.is_some() {
         Default::default()
     } else {
         let mut wake_ups = WakeUps::of(&model);
-        let mutexes = mutexes::find(&model, &wake_ups);
+        let barriers = barriers::find(&model, &wake_ups);
+        let mutexes = mutexes::find(&model, &wake_ups, &barriers);
         wake_ups.leave_out(&mutexes.dropped);
+        wake_ups.leave_out(&barriers.dropped);
         let pairs = pairs::find(&model, &wake_ups, pairs::REPLAYED);
-        (mutexes, pairs)
+        (mutexes, barriers, pairs)
     };
     let all =
         if pairs.held.is_empty() && pairs.streams.is_empty() { 0 } else { model.tasks.len() * options.copies as usize };
     let progress = (0..all).map(|_| Progress::default()).collect();
+    let meetings = (0..barriers.rounds.len() * options.copies as usize).map(|_| Mutex::default()).collect();
     let sessions: BTreeSet<u32> = model.tasks.iter().filter_map(|t| t.session).collect();
     // Too many for a group each: then nobody has one.
     let room = w.groups.len() + sessions.len() * options.copies as usize <= GROUPS_MAX;
@@ -97,7 +107,7 @@ pub fn play(model: Exact, w: &mut Workload, options: PlayOptions) {
     let wakes = mutexes.number > 0
         || plan.is_some()
         || model.steps.iter().any(|s| matches!(s.what(), What::Post(..) | What::Sleep(_, Why::Task)));
-    let tape = Arc::new(Tape { model, plan, options, pairs, mutexes, progress, sessions });
+    let tape = Arc::new(Tape { model, plan, options, pairs, mutexes, barriers, meetings, progress, sessions });
     for copy in 0..options.copies {
         let suffix = if options.copies > 1 { format!("+{copy}") } else { String::new() };
         let mutexes = w.objects.len() as u32;
@@ -165,6 +175,7 @@ impl Copy {
             request: None,
             held_up: None,
             locks: 0,
+            relocks: None,
             notices: 0,
             spare: 0,
             waits: None,
@@ -173,6 +184,10 @@ impl Copy {
         let session = t.session.and_then(|s| tape.sessions.binary_search(&s).ok());
         let group = session.map(|i| GroupId(self.groups + 1 + i as u16));
         TaskSpec { sched, group, ..TaskSpec::new(format!("{}-{}{suffix}", t.name, t.pid), player) }
+    }
+
+    fn mutex(self, number: u32) -> ObjId {
+        ObjId(self.mutexes + number)
     }
 
     fn wake(self, task: u32) -> ObjId {
@@ -224,6 +239,8 @@ struct Player {
     held_up: Option<usize>,
     /// Mutexes that it holds.
     locks: u32,
+    /// What it has of a mutex when the barrier at which it waits lets it go on.
+    relocks: Option<Relock>,
     /// Notices that it has seen.
     notices: usize,
     /// Posts that were meant for a recorded wait and came while it waited for a notice.
@@ -302,16 +319,20 @@ impl Player {
 
     /// The semaphore was posted. A notice is not what a recorded wait is for: it goes on.
     fn woken(&mut self, recorded: bool) {
-        let Some(progress) = self.progress() else { return };
-        progress.waiting.store(false, Ordering::Relaxed);
-        progress.open.store(false, Ordering::Relaxed);
-        if progress.notices.load(Ordering::Relaxed) > self.notices {
-            self.notices += 1;
-            if recorded {
-                self.wait(true, false);
+        if let Some(progress) = self.progress() {
+            progress.waiting.store(false, Ordering::Relaxed);
+            progress.open.store(false, Ordering::Relaxed);
+            if progress.notices.load(Ordering::Relaxed) > self.notices {
+                self.notices += 1;
+                if recorded {
+                    self.wait(true, false);
+                }
+                return;
             }
-        } else if !recorded {
-            self.spare += 1;
+            self.spare += usize::from(!recorded);
+        }
+        if recorded && let Some(relock) = self.relocks.take() {
+            self.relock(relock, []);
         }
     }
 
@@ -363,20 +384,24 @@ impl Player {
         (piece > 0).then_some(Op::Run(piece))
     }
 
+    /// Lock a mutex before anything else.
+    fn lock(&mut self, mutex: ObjId) {
+        self.locks += 1;
+        self.due.push(Op::Lock(mutex));
+        self.stops(false);
+    }
+
     /// The locking or unlocking at step `at`, if that is played.
     fn mutex(&mut self, at: usize) -> Option<Op> {
-        let object = |mutex| ObjId(self.copy.mutexes + mutex);
         match *self.tape.mutexes.acts.get(&at)? {
             Act::Lock(mutex, on) => {
                 self.at = on;
-                self.locks += 1;
-                self.due.push(Op::Lock(object(mutex)));
-                self.stops(false);
+                self.lock(self.copy.mutex(mutex));
                 None
             }
             Act::Unlock(mutex, post) => {
                 self.locks = self.locks.saturating_sub(1);
-                let op = object(mutex);
+                let op = self.copy.mutex(mutex);
                 if let Some(post) = post {
                     // What it ran in the call before it woke somebody.
                     let before = &self.tape.model.steps[at..post];
@@ -407,7 +432,9 @@ impl Player {
                 return (rest > 0).then_some(Op::Syscall(rest));
             }
             What::Sleep(..) | What::Post(..)
-                if self.tape.pairs.dropped.contains(&at) || self.tape.mutexes.dropped.contains(&at) =>
+                if self.tape.pairs.dropped.contains(&at)
+                    || self.tape.mutexes.dropped.contains(&at)
+                    || self.tape.barriers.dropped.contains(&at) =>
             {
                 return None;
             }
@@ -453,6 +480,10 @@ impl Player {
             What::Yield => Op::Yield,
             What::Sched(sched) => Op::SetScheduler(sched),
             What::Lock(..) | What::Unlock(_) => return self.mutex(at),
+            What::Barrier(_) => {
+                self.meet(at);
+                return None;
+            }
             What::Nop | What::By(_) | What::On(_) | What::Locked | What::Extra(_) => return None,
         })
     }

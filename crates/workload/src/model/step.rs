@@ -36,6 +36,8 @@ pub enum What {
     Locked,
     /// Unlock this mutex. A post that follows is part of it.
     Unlock(u32),
+    /// It arrives at the barrier of this number: the wait that follows is there, or the posts that follow are for those who wait there.
+    Barrier(u32),
     /// From here on it is of this class and priority.
     Sched(Sched),
     /// The recorded kernel did so many ns more for the step before than it does for each of its kind. In recordings only, not in models.
@@ -107,6 +109,7 @@ impl Step {
             }
             What::Extra(ns) => (13, 0, ns),
             What::Exec => (14, 0, 0),
+            What::Barrier(barrier) => (15, 0, barrier.into()),
         };
         Step(tag << 56 | why << 50 | number.min(NUMBER))
     }
@@ -129,6 +132,7 @@ impl Step {
             12 => What::Sched(unpack(self.0 >> 50 & 0x3f, n as u8)),
             13 => What::Extra(n),
             14 => What::Exec,
+            15 => What::Barrier(n as u32),
             _ => What::Nop,
         }
     }

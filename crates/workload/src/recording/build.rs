@@ -5,6 +5,7 @@ use contend_trace::event::{Comm, Event, Kind, TaskRef, TaskState, syscall};
 use hdrhistogram::Histogram;
 use rustc_hash::FxHashMap;
 
+use super::barriers::{self, Barriers};
 use super::chains::{Chain, Chains, Counts, Exec, State, Wake};
 use super::interrupts::{Interrupts, Wakes};
 use super::kernel_work::KernelWork;
@@ -34,6 +35,8 @@ pub struct Builder {
     undisturbed: Vec<u64>,
     /// Mutexes of user space.
     mutexes: Mutexes,
+    /// Barriers of user space.
+    barriers: Barriers,
     execs: Vec<Exec>,
     order: Vec<Order>,
     /// Times from a wake-up to its waker's preemption.
@@ -84,6 +87,7 @@ impl Builder {
             woken: Vec::new(),
             undisturbed: Vec::new(),
             mutexes: Mutexes::default(),
+            barriers: Barriers::default(),
             execs: Vec::new(),
             order: Vec::new(),
             tails: histogram(),
@@ -107,6 +111,7 @@ impl Builder {
         for t in &mut self.tasks {
             t.flush(end);
         }
+        self.mutexes.finish(&mut self.tasks);
         let tail = (self.tails.len() >= TAILS_MIN).then(|| self.tails.value_at_quantile(0.5));
         let Builder { tasks, execs, order, switches, .. } = self;
         Chains { tasks, execs, order, switches, last_ts: end, tail }
@@ -194,7 +199,8 @@ impl Builder {
                 if let Some(i) = self.task(task, first) {
                     let t = &mut self.tasks[i as usize];
                     if matches!(t.state, State::Sleeping(..)) && t.wake.is_none() {
-                        t.wake = Some(Wake { ts: e.ts, cpu: e.cpu, by: Err(Why::Interrupt), first: false });
+                        t.wake =
+                            Some(Wake { ts: e.ts, cpu: e.cpu, by: Err(Why::Interrupt), first: false, barrier: None });
                     }
                 }
             }
@@ -263,6 +269,7 @@ impl Builder {
                         t.steps.push(Step::new(What::Nop));
                     }
                     self.tasks[i as usize].in_futex = *entry && syscall::is_futex(*nr);
+                    self.tasks[i as usize].barrier_call = None;
                     self.tasks[i as usize].in_yield = *entry && syscall::is_sched_yield(*nr);
                     if self.tasks[i as usize].mutexes.call.is_some() && !entry {
                         self.written(i, e);
@@ -275,6 +282,7 @@ impl Builder {
                 let Some(&i) = self.by_pid.get(&e.pid) else { return };
                 self.tasks[i as usize].in_futex = true;
                 self.tasks[i as usize].mutexes.call = None;
+                self.tasks[i as usize].barrier_call = barriers::Call::of(*uaddr, *op, *val);
                 match self.mutexes.call(*uaddr, *op, *val) {
                     Some(Call::Wait(_)) => {
                         for cpu in (0..self.cpus.len()).filter(|&cpu| cpu != e.cpu as usize) {
@@ -361,6 +369,7 @@ impl Builder {
             in_futex: false,
             in_yield: false,
             mutexes: Holder::default(),
+            barrier_call: None,
             on: u32::MAX,
             came: ts,
             ready: ts,
@@ -539,6 +548,7 @@ impl Builder {
                     }
                     Some(w) => {
                         let why = w.by.err().unwrap_or(Why::Task);
+                        t.steps.extend(w.barrier.map(|number| Step::new(What::Barrier(number))));
                         t.steps.push(Step::new(What::Sleep(w.ts.saturating_sub(since), why)));
                         match w.by {
                             // Where, too: the waker may turn out to be a kernel thread that serves a device.
@@ -584,6 +594,7 @@ impl Builder {
         if waker == Some(i) {
             return;
         }
+        let (mut barrier, waits) = (None, self.tasks[i as usize].barrier_call);
         let by = match waker.filter(|&w| matches!(self.tasks[w as usize].state, State::Running(_))) {
             Some(w) => {
                 self.settle(w, e.cpu, e.ts);
@@ -591,6 +602,12 @@ impl Builder {
                 t.counts.ambiguous += u64::from(wakes == Wakes::TaskPerhaps);
                 t.flush(e.ts);
                 t.woke = e.ts;
+                barrier = self.barriers.woken(t.barrier_call, waits);
+                if let (Some(number), Some(barriers::Call::WakeAll(_, marked @ false))) = (barrier, &mut t.barrier_call)
+                {
+                    *marked = true;
+                    t.steps.push(Step::new(What::Barrier(number)));
+                }
                 let sync = has_futex && !t.in_futex;
                 t.steps.push(Step::new(What::Post(i, sync)));
                 let post = t.steps.len() - 1;
@@ -613,7 +630,7 @@ impl Builder {
             State::Sleeping(since, _) => self.interrupts[e.cpu as usize].was_first(since),
             _ => false,
         };
-        let before = t.wake.replace(Wake { ts: e.ts, cpu: e.cpu, by, first });
+        let before = t.wake.replace(Wake { ts: e.ts, cpu: e.cpu, by, first, barrier });
         t.counts.idle_wakes += u64::from(before.is_some());
         self.forget(before);
     }

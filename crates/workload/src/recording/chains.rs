@@ -4,6 +4,7 @@ use contend_sim::program::Sched;
 use contend_trace::event::Comm;
 use rustc_hash::FxHashSet;
 
+use super::barriers;
 use super::filter::is_kernel;
 use super::mutexes::Holder;
 use crate::model::jobs::Order;
@@ -31,6 +32,8 @@ pub(super) struct Wake {
     pub(super) by: Result<(u32, usize), Why>,
     /// A timer's, and it was that CPU's next when it was armed.
     pub(super) first: bool,
+    /// One of all who waited on this word.
+    pub(super) barrier: Option<u32>,
 }
 
 /// What is odd about a task's events, and what was taken out of its runs.
@@ -80,6 +83,8 @@ pub struct Chain {
     pub(super) in_yield: bool,
     /// Its mutexes.
     pub mutexes: Holder,
+    /// What the call of futex that it is in is to barriers.
+    pub(super) barrier_call: Option<barriers::Call>,
     /// Its last CPU; when it came there, when it last became runnable, and when it last woke another.
     pub(super) on: u32,
     pub(super) came: u64,

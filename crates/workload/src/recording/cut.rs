@@ -90,6 +90,8 @@ struct Tape<'a> {
     woke: bool,
     /// It does not leave the kernel before the next step.
     in_kernel: bool,
+    /// The mark of the next step, which costs nothing: what that costs comes out of the run before both.
+    mark: Option<What>,
 }
 
 impl Tape<'_> {
@@ -98,7 +100,7 @@ impl Tape<'_> {
         self.owed += price;
         self.end_run();
         self.woke = matches!(step, What::Post(..));
-        self.out.push(Step::new(step));
+        self.out.extend(self.mark.take().into_iter().chain([step]).map(Step::new));
     }
 
     fn end_run(&mut self) {
@@ -145,7 +147,7 @@ fn one(
         t.steps[at..].iter().map(|s| if let What::Run(ns) | What::Kernel(ns, _) = s.what() { ns } else { 0 }).sum();
     let preemptions = (t.preempted * work.preempted).min(all);
     let mut ran = 0u64;
-    let mut tape = Tape { out, run: 0, owed: 0, taken: 0, tail, tails: 0, woke: false, in_kernel: false };
+    let mut tape = Tape { out, run: 0, owed: 0, taken: 0, tail, tails: 0, woke: false, in_kernel: false, mark: None };
     let mut bursting = false;
     let mut steps = t.steps[at..].iter().map(|s| s.what()).peekable();
     while let Some(what) = steps.next() {
@@ -164,6 +166,10 @@ fn one(
                 continue;
             }
             What::Nop | What::By(_) | What::On(_) | What::Extra(_) => continue,
+            What::Barrier(_) => {
+                tape.mark = Some(what);
+                continue;
+            }
             What::Lock(..) | What::Locked | What::Unlock(_) => what,
             What::Exec => {
                 r.execs += 1;

@@ -91,6 +91,7 @@ impl KernelWork {
             | What::Lock(..)
             | What::Locked
             | What::Unlock(_)
+            | What::Barrier(_)
             | What::Sched(_)
             | What::Extra(_) => 0,
         }

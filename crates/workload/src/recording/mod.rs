@@ -15,6 +15,7 @@
 //! steps, 8 bytes each, three or four for a wait.
 //! `docs/recordings.md` is the reference.
 
+mod barriers;
 mod build;
 mod chains;
 mod cut;

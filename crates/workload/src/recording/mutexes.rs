@@ -7,12 +7,14 @@
 //! * **waiting**: from the first `FUTEX_WAIT` to the end of the last before another call. The task has the mutex then;
 //! * **unlocking**: who had to wait leaves 2 behind, so its unlocking is a `FUTEX_WAKE`, whether or not somebody sleeps.
 //!
+//! (Rust's mutexes do the same, with `FUTEX_WAIT_BITSET`. What has other values, too, is no mutex but counts something.)
+//!
 //! A lock that was free is taken without a call. It was taken after the last holder let it go and before the first that then found it
 //! locked. It is put as late as that allows: where its holder last left a CPU before, or where it was then. A mutex that nobody
 //! waits for is in no recording.
 
 use contend_trace::event::futex;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::chains::Chain;
 use crate::model::step::{Step, What};
@@ -51,26 +53,48 @@ pub struct Holder {
     pub uses: bool,
 }
 
-/// All mutexes, by the word's address.
+/// All mutexes.
 #[derive(Default)]
-pub struct Mutexes(FxHashMap<u64, Mutex>);
+pub struct Mutexes {
+    /// By the word's address.
+    words: FxHashMap<u64, Mutex>,
+    /// Words that were taken for mutexes, and are none.
+    others: FxHashSet<u64>,
+}
 
 impl Mutexes {
     /// What this call is, if it is one of a mutex.
     pub fn call(&mut self, uaddr: u64, op: u32, val: u32) -> Option<Call> {
-        let next = self.0.len() as u32;
+        let next = self.words.len() as u32;
         match (futex::command(op), val) {
-            (futex::WAIT, WAITED_FOR) => {
-                Some(Call::Wait(self.0.entry(uaddr).or_insert(Mutex { number: next, ..Mutex::default() }).number))
+            _ if self.others.contains(&uaddr) => None,
+            (futex::WAIT | futex::WAIT_BITSET, WAITED_FOR) => {
+                Some(Call::Wait(self.words.entry(uaddr).or_insert(Mutex { number: next, ..Mutex::default() }).number))
             }
-            (futex::WAKE, 1) => self.0.get(&uaddr).map(|m| Call::Unlock(m.number)),
+            (futex::WAIT | futex::WAIT_BITSET, _) => {
+                self.others.insert(uaddr);
+                None
+            }
+            (futex::WAKE, 1) => self.words.get(&uaddr).map(|m| Call::Unlock(m.number)),
             _ => None,
+        }
+    }
+
+    /// Steps for mutexes that turned out to be none are nothing.
+    pub fn finish(self, tasks: &mut [Chain]) {
+        let others: FxHashSet<u32> = self.others.iter().filter_map(|word| Some(self.words.get(word)?.number)).collect();
+        for step in tasks.iter_mut().flat_map(|t| &mut t.steps).filter(|_| !others.is_empty()) {
+            if let What::Lock(number, _) | What::Unlock(number) = step.what()
+                && others.contains(&number)
+            {
+                *step = Step::new(What::Nop);
+            }
         }
     }
 
     /// Task `t` finds the mutex locked and is about to wait. What it ran has been written down.
     pub fn wait(&mut self, uaddr: u64, t: &mut Chain, ts: u64) {
-        let Some(m) = self.0.get_mut(&uaddr) else { return };
+        let Some(m) = self.words.get_mut(&uaddr) else { return };
         m.found.get_or_insert(ts);
         t.mutexes.uses = true;
         t.mutexes.call = Some(Call::Wait(m.number));
@@ -89,7 +113,7 @@ impl Mutexes {
 
     /// Task `t` unlocks the mutex. What it ran has been written down.
     pub fn unlock(&mut self, uaddr: u64, t: &mut Chain, ts: u64) {
-        let Some(m) = self.0.get_mut(&uaddr) else { return };
+        let Some(m) = self.words.get_mut(&uaddr) else { return };
         t.mutexes.uses = true;
         t.mutexes.call = Some(Call::Unlock(m.number));
         let marks = std::mem::take(&mut t.mutexes.marks);

@@ -94,6 +94,7 @@ pub fn fit(model: &Exact) -> Fitted {
                 | What::Lock(..)
                 | What::Locked
                 | What::Unlock(_)
+                | What::Barrier(_)
                 | What::Sched(_)
                 | What::Extra(_) => {}
             }

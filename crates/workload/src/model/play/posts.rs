@@ -112,7 +112,7 @@ impl Player {
     }
 
     /// It has to no longer: it is woken.
-    fn closes(&self, sleeper: u32) {
+    pub(super) fn closes(&self, sleeper: u32) {
         if let Some(progress) = self.copy.progress(&self.tape, sleeper) {
             progress.open.store(false, Ordering::Relaxed);
             progress.waiting.store(false, Ordering::Relaxed);
@@ -122,8 +122,12 @@ impl Player {
     /// A post of a stream that it owes, if it is about to sleep or to end: what it has sent is there.
     pub(super) fn sent_before(&mut self) -> Option<Op> {
         let what = (self.at < self.to).then(|| self.tape.model.steps[self.at].what());
-        let sleeps = self.request.is_some() || matches!(what, None | Some(What::Sleep(..)));
-        if self.streams.is_empty() || !sleeps {
+        let stops = match what {
+            None | Some(What::Sleep(..)) => true,
+            Some(What::Barrier(_)) => self.waits_at(self.at),
+            _ => false,
+        };
+        if self.streams.is_empty() || !(stops || self.request.is_some()) {
             return None;
         }
         let Owed { sleeper, .. } = self.streams.remove(0);

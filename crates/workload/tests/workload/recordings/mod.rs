@@ -1,5 +1,6 @@
 //! Recordings: exact counts on a small one, conservation on a real one, and damage that never panics nor deadlocks.
 
+mod futexes;
 mod jobs;
 mod kernel_work;
 mod replays;

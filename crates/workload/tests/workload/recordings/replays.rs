@@ -2,62 +2,6 @@
 
 use super::*;
 
-/// Two threads on one CPU share a mutex. The first holds it, which nothing says, and is preempted; the second waits for it, is faster
-/// than the first once it is free, and unlocks it.
-fn mutex() -> String {
-    let line = |us: u32, pid: u32, what: &str| format!("cmd-{pid} [000] d..2. 1.{us:06}: {what}\n");
-    let switch = |us: u32, from: u32, state: &str, to: u32| {
-        let prev = format!("prev_comm=cmd prev_pid={from} prev_prio=120 prev_state={state}");
-        line(us, from, &format!("sched_switch: {prev} ==> next_comm=cmd next_pid={to} next_prio=120"))
-    };
-    let wait = |us, pid| line(us, pid, "sys_enter_futex: __syscall_nr=202 uaddr=0x55c0 op=0x80 val=0x2");
-    let wake = |us, pid| line(us, pid, "sys_enter_futex: __syscall_nr=202 uaddr=0x55c0 op=0x81 val=0x1");
-    let left = |us, pid| line(us, pid, "sys_exit_futex: __syscall_nr=202, ret=0x0");
-    let mut text = "\
-sh-10 [000] ..... 1.000002: sched_switch: prev_comm=swapper/0 prev_pid=0 prev_prio=120 prev_state=R ==> next_comm=sh next_pid=10 next_prio=120
-sh-10 [000] ..... 1.000010: sched_process_exec: filename=/bin/cmd pid=10 old_pid=10
-cmd-10 [000] ..... 1.000015: sched_process_fork: comm=cmd pid=10 child_comm=cmd child_pid=11
-cmd-10 [000] d..2. 1.000016: sched_wakeup_new: comm=cmd pid=11 prio=120 target_cpu=000
-"
-    .to_string();
-    // A first round tells that they use it.
-    for at in [0, 1_000] {
-        text += &switch(at + 100, 10, "R", 11);
-        text += &wait(at + 110, 11);
-        text += &switch(at + 112, 11, "S", 10);
-        text += &wake(at + 120, 10);
-        text += &line(at + 121, 10, "sched_waking: comm=cmd pid=11 prio=120 target_cpu=000");
-        text += &left(at + 122, 10);
-        text += &switch(at + 123, 10, "R", 11);
-        text += &left(at + 125, 11);
-        text += &wake(at + 140, 11);
-        text += &left(at + 142, 11);
-        text += &switch(at + 160, 11, "R", 10);
-    }
-    text
-}
-
-#[test]
-fn mutexes_of_user_space_are_locked_again() {
-    let (model, _) = small().model(mutex().into_bytes(), &|_| Ok(free())).expect("a recording");
-    let steps = |task: usize| model.steps_of(task).filter(|s| !matches!(s, What::Nop)).collect::<Vec<_>>();
-    let section = [What::Lock(0, false), What::Run(8_000), What::Unlock(0)];
-    assert!(steps(0).windows(3).any(|w| w == section), "{:?}", steps(0));
-    let sleep = What::Sleep(9_000, Why::Task);
-    let section =
-        [What::Lock(0, true), What::Run(2_000), sleep, What::By(0), What::Run(2_000), What::Locked, What::Run(15_000)];
-    assert!(steps(1).windows(7).any(|w| w == section), "{:?}", steps(1));
-    let bytes = Model::Exact(model.clone()).to_bytes();
-    let Model::Exact(again) = Model::parse(&bytes, "m").expect("a model") else { panic!("exact") };
-    assert!((0..2).all(|t| again.steps_of(t).eq(steps(t))));
-    // Whatever the machine, they get through.
-    for machine in ["1c", "2c", "4c"] {
-        let (w, _) = build(&mutex(), &small()).expect("a recording");
-        assert_eq!(w.objects[0].name, "mutex/0");
-        assert_eq!(simulated(machine, w).outcome, Outcome::Finished);
-    }
-}
-
 /// A writer that is ahead of its reader, as on another CPU it is. The reader sleeps as often as it did.
 #[test]
 fn a_stream_keeps_its_sleeps() {
