@@ -447,6 +447,23 @@ impl TaskState {
         (0..0x200).contains(&raw).then_some(Self(raw as u16))
     }
 
+    /// From the `prev_state` field of any kernel, in a text that does not say of which.
+    ///
+    /// Before 4.14 the field was the task's state itself, and another bit above all states if it was preempted: 0x200 to 0x1000, by version, as
+    /// their formats say (`prev_state & 2048 ? "+" : ""`). Of numbers that mean two things it is the one that tasks of users have: 0x40
+    /// is dead (later: parked), 0x82 waits uninterruptibly but for what kills it, 0x402 is idle, and 0x200 is preempted (3.9 to 4.13: parked).
+    pub fn from_raw(raw: i64) -> Option<Self> {
+        match raw {
+            0x40 => Some(Self::DEAD),
+            _ if raw & !0x1fff != 0 => None,
+            _ if raw & 0x1800 != 0 => Some(Self::PREEMPTED),
+            0x402 => Some(Self::IDLE),
+            _ if raw & 0x600 != 0 => Some(Self::PREEMPTED),
+            0x82 => Some(Self::UNINTERRUPTIBLE),
+            _ => Self::from_prev_state(raw),
+        }
+    }
+
     /// The `prev_state` field of a kernel from 4.14 on. Letters that such kernels lack become the nearest that they
     /// have: `x` is `X`, `K` alone is `D`.
     pub fn prev_state(self) -> i64 {
@@ -517,6 +534,11 @@ mod tests {
         }
         assert_eq!(TaskState::from_prev_state(-1), None);
         assert_eq!(TaskState::from_prev_state(0x200), None);
+        let raw = |raw| TaskState::from_raw(raw).map(|s| s.to_string());
+        let old =
+            [(0, "R"), (1, "S"), (0x40, "X"), (0x82, "D"), (0x100, "R+"), (0x402, "I"), (0x800, "R+"), (0x1001, "R+")];
+        old.into_iter().for_each(|(number, letters)| assert_eq!(raw(number).as_deref(), Some(letters), "{number:#x}"));
+        assert_eq!((raw(-1), raw(0x2000)), (None, None));
     }
 
     #[test]

@@ -99,7 +99,7 @@ fn kernel_prev(mut text: Tail<'_>) -> Option<(Found<'_>, TaskState)> {
     let letters = &text.0[equals + 1..];
     let state = match TaskState::from_letters(letters) {
         Some(state) => state,
-        None => TaskState::from_prev_state(Tail(letters).number(b"")?)?,
+        None => TaskState::from_raw(Tail(letters).number(b"")?)?,
     };
     text.0 = &text.0[..=equals];
     text.strip(b" prev_state=")?;

@@ -120,10 +120,12 @@ fn damaged(line: &[u8], tally: &mut Tally) {
 /// trace-cmd's `CPU 3 is empty` and `version = 6`.
 pub(crate) fn is_silent(line: &[u8]) -> bool {
     let text = line.trim_ascii();
-    let mut words = text.split(|b| *b == b' ');
+    let address = || text.split(|b| *b == b' ').next().is_some_and(|word| word.iter().all(u8::is_ascii_hexdigit));
     text.is_empty()
         || text.starts_with(b"=> ")
-        || (line[0] == b'\t' && words.next().is_some_and(|word| word.iter().all(u8::is_ascii_hexdigit)))
+        || (line[0] == b'\t' && address())
+        // An editor may have made spaces of the tab.
+        || (line[0] == b' ' && text.ends_with(b")") && address())
         || (text.starts_with(b"CPU ") && text.ends_with(b" is empty"))
         || text.starts_with(b"version = ")
 }

@@ -230,19 +230,18 @@ impl Plan {
 /// The bits of `prev_state` by this kernel's own print format: pairs of `{ 0x40, "P" }`, and above the last of them the
 /// bit of a preempted task.
 fn states(print: &str) -> Vec<(i64, TaskState)> {
-    let mut states = Vec::new();
+    let (mut states, mut last) = (Vec::new(), None);
     for pair in print.split('{').skip(1) {
         let Some((bit, letter)) = pair.split('}').next().and_then(|pair| pair.split_once(',')) else { continue };
         let bit = bit.trim();
         let bit = bit.strip_prefix("0x").map_or_else(|| bit.parse().ok(), |hex| i64::from_str_radix(hex, 16).ok());
         let state = TaskState::from_letters(letter.trim().trim_matches('"').as_bytes());
-        if let (Some(bit), Some(state)) = (bit.filter(|bit| (1..1 << 32).contains(bit)), state) {
-            states.push((bit, state));
-        }
+        let Some(bit) = bit.filter(|bit| (1..1 << 32).contains(bit)) else { continue };
+        // The last may be of a state that no task leaves a CPU in (`n`, new).
+        last = last.max(Some(bit));
+        states.extend(state.map(|state| (bit, state)));
     }
-    if let Some(last) = states.iter().map(|(bit, _)| *bit).max() {
-        states.push((last << 1, TaskState::PREEMPTED));
-    }
+    states.extend(last.map(|last| (last << 1, TaskState::PREEMPTED)));
     states
 }
 

@@ -158,7 +158,8 @@ fn call_chains_of_perf_are_no_damage() {
     let (events, report) = read_text(
         "perf 19623 [000]  3244.165062: sched:sched_waking: comm=b pid=2 prio=120 target_cpu=001\n\
          \tffffffff821facd8 __schedule+0x618 ([kernel.kallsyms])\n\
-         \t           ee137 sched_setaffinity@@GLIBC_2.3.4+0x7 (/usr/lib/libc.so.6)\n\n",
+         \t           ee137 sched_setaffinity@@GLIBC_2.3.4+0x7 (/usr/lib/libc.so.6)\n\
+         \x20          ee137 sched_setaffinity@@GLIBC_2.3.4+0x7 (/usr/lib/libc.so.6)\n\n",
     );
     assert_eq!((events.len(), report.unparsable.count), (1, 0));
 }

@@ -178,8 +178,9 @@ fn states_are_those_of_the_kernel_that_recorded() {
         ("pid_t next_pid", 56, 4, true),
         ("int next_prio", 60, 4, true),
     ];
-    // Linux 4.4 and 6.12.
+    // Linux 4.4, 4.9 and 6.12.
     let old = r#"REC->prev_state & (2048-1) ? __print_flags(REC->prev_state & (2048-1), "|", { 1, "S"} , { 2, "D" }, { 4, "T" }, { 8, "t" }, { 16, "Z" }, { 32, "X" }, { 64, "x" }, { 128, "K" }, { 256, "W" }, { 512, "P" }, { 1024, "N" }) : "R", REC->prev_state & 2048 ? "+" : """#;
+    let between = &old.replace("2048", "4096").replace("\"N\" }", "\"N\" }, { 2048, \"n\" }");
     let new = r#"__print_flags(REC->prev_state & 0xff, "|", { 0x00000001, "S" }, { 0x00000002, "D" }, { 0x00000004, "T" }, { 0x00000008, "t" }, { 0x00000010, "X" }, { 0x00000020, "Z" }, { 0x00000040, "P" }, { 0x00000080, "I" }) : "R""#;
     let state = |print: &str, raw: u64| {
         let comm = |name: &[u8]| [name, &vec![0; 16 - name.len()]].concat();
@@ -196,6 +197,8 @@ fn states_are_those_of_the_kernel_that_recorded() {
     assert_eq!(state(old, 16), "Z");
     assert_eq!(state(old, 2048), "R+");
     assert_eq!(state(old, 2 | 128), "D|K");
+    assert_eq!(state(between, 4096), "R+");
+    assert_eq!(state(between, 2048), "R");
     assert_eq!(state(new, 0x100), "R+");
     assert_eq!(state(new, 0x20), TaskState::ZOMBIE.to_string());
     assert_eq!(state(new, 0x80), "I");
