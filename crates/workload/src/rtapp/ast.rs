@@ -152,6 +152,8 @@ pub struct Event {
 pub enum EventKind {
     /// Work worth this long at reference speed.
     Run(u32),
+    /// Work without an end (`"run" : -1`).
+    RunForever,
     /// Compute until this much time has passed.
     Runtime(u32),
     /// Sleep this long.

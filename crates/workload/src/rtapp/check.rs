@@ -269,10 +269,13 @@ fn endless(app: &mut RtApp) {
             ));
         }
     }
-    let forever = |t: &&Task| t.loops == Loops::Forever || t.phases.iter().any(|p| p.loops == Loops::Forever);
+    let runs = |t: &Task| t.events().any(|e| e.kind == EventKind::RunForever);
+    let forever =
+        |t: &&Task| t.loops == Loops::Forever || t.phases.iter().any(|p| p.loops == Loops::Forever) || runs(t);
     if let (None, Some(task)) = (app.global.duration_s, app.tasks.iter().find(forever)) {
+        let does = if runs(task) { "runs" } else { "loops" };
         notes.push(format!(
-            "{}:{}: {:?} loops for ever and there is no \"duration\": the run ends only where its caller sets an end",
+            "{}:{}: {:?} {does} for ever and there is no \"duration\": the run ends only where its caller sets an end",
             app.file, task.pos.line, task.name
         ));
     }

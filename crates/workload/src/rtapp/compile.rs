@@ -20,6 +20,8 @@ const WRITE_NS: Nanos = 170;
 
 const NS_PER_US: Nanos = 1_000;
 const NS_PER_S: Nanos = 1_000_000_000;
+/// Longer than any run: eleven days.
+const FOREVER_NS: Nanos = 1_000_000 * NS_PER_S;
 
 impl RtApp {
     /// The tasks and objects of the file on a machine with CPUs 0 to `nr_cpus - 1`. Each call makes a fresh state.
@@ -250,6 +252,7 @@ impl<'a> Compiler<'a> {
         let us = |n: u32| u64::from(n) * NS_PER_US;
         let step = match kind {
             EventKind::Run(n) => Step::Run(us(*n)),
+            EventKind::RunForever => Step::Run(FOREVER_NS),
             EventKind::Runtime(n) => Step::Runtime(us(*n)),
             EventKind::Sleep(n) => Step::Sleep(us(*n)),
             EventKind::Mem(n) => Step::Mem(u64::from(*n) / BYTES_PER_NS),

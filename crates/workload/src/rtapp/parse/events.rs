@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::super::ast::{Event, EventKind};
 use super::super::error::{Problem, RtAppError};
 use super::super::json::{Member, cut};
-use super::{BOTH_KEYS, EVENTS, GLOBAL_KEYS, LEGACY_KEYS, Parser, TASK_KEYS, event_name};
+use super::{BOTH_KEYS, EVENTS, GLOBAL_KEYS, INT_MAX, LEGACY_KEYS, Parser, TASK_KEYS, event_name};
 
 impl Parser<'_> {
     pub(super) fn event(
@@ -32,7 +32,10 @@ impl Parser<'_> {
             return Err(self.unknown(m, place, valid));
         };
         let kind = match name {
-            "run" => EventKind::Run(self.micros(m)?),
+            "run" => match self.int(m, -1, INT_MAX, "a whole number of microseconds, or -1 for ever")? {
+                -1 => EventKind::RunForever,
+                us => EventKind::Run(us as u32),
+            },
             "runtime" => EventKind::Runtime(self.micros(m)?),
             "sleep" => EventKind::Sleep(self.micros(m)?),
             "mem" => EventKind::Mem(self.bytes(m, 0)?),

@@ -169,11 +169,15 @@ fn keys() {
 #[test]
 fn values() {
     check_tasks(&[
-        ("\"run\" : \"10\"", "f:1:31: tasks.t.run: found \"10\", want a whole number of microseconds"),
-        ("\"run\" : 1.5", "f:1:31: tasks.t.run: found 1.5, want a whole number of microseconds"),
+        ("\"run\" : \"10\"", "f:1:31: tasks.t.run: found \"10\", want a whole number of microseconds, or -1 for ever"),
+        ("\"run\" : 1.5", "f:1:31: tasks.t.run: found 1.5, want a whole number of microseconds, or -1 for ever"),
         (
-            "\"run\" : -1",
-            "f:1:31: tasks.t.run: -1 is not valid here, want a whole number of microseconds, 0 to 2147483647",
+            "\"run\" : -2",
+            "f:1:31: tasks.t.run: -2 is not valid here, want a whole number of microseconds, or -1 for ever, -1 to 2147483647",
+        ),
+        (
+            "\"runtime\" : -1",
+            "f:1:35: tasks.t.runtime: -1 is not valid here, want a whole number of microseconds, 0 to 2147483647",
         ),
         (
             "\"sleep\" : 2147483648",
@@ -406,6 +410,10 @@ fn notes_of_names_that_one_side_uses() {
             "t.json:1: the phase \"q\" of \"t\" is never reached: the one before loops for ever",
             "t.json:1: \"t\" loops for ever and there is no \"duration\": the run ends only where its caller sets an end",
         ]
+    );
+    assert_eq!(
+        notes(r#""run" : -1"#),
+        ["t.json:1: \"t\" runs for ever and there is no \"duration\": the run ends only where its caller sets an end"]
     );
 }
 
