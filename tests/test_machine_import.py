@@ -96,6 +96,21 @@ def test_holes_hybrid_cores_and_offline_cpus(contend: Contend, tmp_path: Path) -
     assert run.returncode == 0, run.stderr
 
 
+def test_trees_of_old_kernels(contend: Contend, tmp_path: Path) -> None:
+    # Masks where later ones have lists, and no list of what is online: CPU 3 is not.
+    files = {"cpu/cpu3/online": "0", "node/node0/cpumap": "00000003", "node/node1/cpumap": "00000000,00000014"}
+    for number, core, llc in [(0, "3", "3"), (1, "3", "3"), (2, "4", "14"), (3, "8", "8"), (4, "10", "14")]:
+        at = f"cpu/cpu{number}"
+        files[f"{at}/topology/thread_siblings"] = f"00000000,{core:0>8}"
+        files |= {f"{at}/cache/index3/{key}": value for key, value in [
+            ("level", "3"), ("type", "Unified"), ("size", "8M"), ("shared_cpu_map", llc)]}  # fmt: skip
+    put(tmp_path / "tree", files)
+    done = contend("machine", "import", "--sysfs", "tree", "--out", "m.toml")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "which CPUs are online is not known" in done.stdout and "1 CPUs are offline" in done.stdout
+    assert places(made(tmp_path / "m.toml")) == [(0, 0, 0), (0, 0, 0), (1, 1, 1), (2, 1, 1)]
+
+
 NUMACTL = """\
 available: 2 nodes (0-1)
 node 0 cpus: 0
@@ -208,7 +223,9 @@ def test_xml_that_is_not_right(contend: Contend, tmp_path: Path, text: str, said
     [
         (["--sysfs", "none"], "none: found no such directory; should be a copy of /sys/devices/system, or of /sys"),
         (["--sysfs", "empty"], "empty: found no cpu/ in it; should be a copy of /sys/devices/system, or of /sys"),
-        (["--sysfs", "bare"], "bare/cpu/online: found no such file; should list the CPUs, such as 0-3"),
+        (["h.xml"], "h.xml: contend machine import must be told what it is: "
+                    "--sysfs DIR or --lstopo FILE or --slit FILE (`contend machine import --help` says more)"),
+        (["--sysfs", "bare"], "bare/cpu/online: found no CPUs; should list them, such as 0-3"),
         (["--sysfs", "nobody"], "nobody/cpu/online: found no CPUs; should list them, such as 0-3"),
         (["--sysfs", "t", "--lstopo", "x"], "--lstopo: found --sysfs too; should be one of them"),
         (["--sysfs", "t", "--slit", "one"],

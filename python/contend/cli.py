@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import shlex
 import signal
 import sys
@@ -493,6 +494,12 @@ def _usage(e: click.UsageError) -> str:
     if isinstance(e, click.BadParameter) and e.param is not None:
         name = e.param.opts[0] if isinstance(e.param, click.Option) else e.param.human_readable_name.upper()
         return f"{name}: {e.message.rstrip('.')}"
+    extra = re.fullmatch(r"Got unexpected extra arguments? \((.*)\)", message)
+    params = e.ctx.command.params if e.ctx else []
+    files = [p for p in params if isinstance(p, click.Option) and isinstance(p.type, click.Path) and p.name != "out"]
+    if extra and files and not any(isinstance(p, click.Argument) for p in params):
+        options = " or ".join(f"{p.opts[0]} {p.metavar}" for p in files)
+        return f"{extra[1]}: {command} must be told what it is: {options} (`{command} --help` says more)"
     return f"{message} (`{command} --help` says more)"
 
 

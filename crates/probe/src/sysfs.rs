@@ -76,14 +76,25 @@ pub struct Raw {
     pub notes: Vec<String>,
 }
 
-/// Reads below `root` (`/sys/devices/system`). If it does not say which CPUs are online, `fallback` are.
+/// Reads below `root` (`/sys/devices/system`). If it does not say which CPUs are online, `fallback` are; where that is empty those with a
+/// directory, unless that says that they are not.
 pub fn read(root: &Path, fallback: &CpuSet) -> Raw {
     let mut reader = Reader { root: root.into(), notes: Vec::new() };
+    let directories: CpuSet = reader.numbered("cpu", "cpu").into_iter().collect();
     let online = reader.list("cpu/online").filter(|l| !l.is_empty()).unwrap_or_else(|| {
-        reader.notes.push("which CPUs are online is not known; taken are those this process may use".into());
-        fallback.clone()
+        let (taken, which) = if fallback.is_empty() {
+            let off = |cpu: &usize| reader.text(&format!("cpu/cpu{cpu}/online")).as_deref() == Some("0");
+            (
+                directories.iter().copied().filter(|cpu| !off(cpu)).collect(),
+                "with a directory that does not say otherwise",
+            )
+        } else {
+            (fallback.clone(), "this process may use")
+        };
+        reader.notes.push(format!("which CPUs are online is not known (cpu/online); taken are those {which}"));
+        taken
     });
-    let present = reader.list("cpu/present").unwrap_or_default();
+    let present = reader.list("cpu/present").unwrap_or(directories);
     let cpus = online.iter().map(|&id| reader.cpu(id)).collect();
     let nodes = reader.nodes();
     let idle_states = online.first().map_or_else(Vec::new, |&id| reader.idle_states(id));
@@ -99,7 +110,8 @@ pub fn text(file: &Path) -> Option<String> {
     // A file in sysfs is a page at most; lists of thousands of CPUs may be longer.
     let mut bytes = Vec::new();
     fs::File::open(file).ok()?.take(TEXT_MAX + 1).read_to_end(&mut bytes).ok()?;
-    (bytes.len() as u64 <= TEXT_MAX).then(|| String::from_utf8_lossy(&bytes).trim().to_string())
+    let ends = |c: char| c.is_whitespace() || c == '\0';
+    (bytes.len() as u64 <= TEXT_MAX).then(|| String::from_utf8_lossy(&bytes).trim_matches(ends).to_string())
 }
 
 struct Reader {
@@ -126,6 +138,11 @@ impl Reader {
         self.understood(path, list)
     }
 
+    /// CPUs by a list, or by a mask of old kernels.
+    fn cpus(&mut self, lists: &[&str], map: &str) -> Option<CpuSet> {
+        lists.iter().find_map(|path| self.list(path)).or_else(|| self.understood(map, mask))
+    }
+
     fn number(&mut self, path: &str) -> Option<usize> {
         self.understood(path, |t| t.parse().ok().filter(|n| *n <= NUMBER_MAX))
     }
@@ -144,8 +161,8 @@ impl Reader {
         // -1 where firmware does not say.
         let package = self.text(&format!("{dir}/topology/physical_package_id"));
         let package = package.and_then(|t| t.parse().ok()).filter(|n| *n <= NUMBER_MAX);
-        let siblings = ["core_cpus_list", "thread_siblings_list"];
-        let siblings = siblings.iter().find_map(|f| self.list(&format!("{dir}/topology/{f}")));
+        let siblings = ["core_cpus_list", "thread_siblings_list"].map(|f| format!("{dir}/topology/{f}"));
+        let siblings = self.cpus(&siblings.each_ref().map(String::as_str), &format!("{dir}/topology/thread_siblings"));
         let indices = self.numbered(&format!("{dir}/cache"), "index");
         let caches = indices.into_iter().filter_map(|i| self.cache(&format!("{dir}/cache/index{i}"))).collect();
         RawCpu { id, package, siblings, caches }
@@ -157,7 +174,8 @@ impl Reader {
         }
         let level = self.number(&format!("{dir}/level"))? as u32;
         let kib = self.understood(&format!("{dir}/size"), kib);
-        Some(RawCache { level, kib, shared: self.list(&format!("{dir}/shared_cpu_list")) })
+        let shared = self.cpus(&[&format!("{dir}/shared_cpu_list")], &format!("{dir}/shared_cpu_map"));
+        Some(RawCache { level, kib, shared })
     }
 
     fn nodes(&mut self) -> Vec<RawNode> {
@@ -165,7 +183,9 @@ impl Reader {
         ids.into_iter()
             .map(|id| RawNode {
                 id,
-                cpus: self.list(&format!("node/node{id}/cpulist")).unwrap_or_default(),
+                cpus: self
+                    .cpus(&[&format!("node/node{id}/cpulist")], &format!("node/node{id}/cpumap"))
+                    .unwrap_or_default(),
                 distances: self.understood(&format!("node/node{id}/distance"), |t| {
                     let row: Option<Vec<u32>> = t.split_ascii_whitespace().map(|d| d.parse().ok()).collect();
                     row.filter(|r| !r.is_empty())
@@ -205,6 +225,16 @@ pub fn list(text: &str) -> Option<CpuSet> {
 }
 
 /// `32768K`, `1M`: in KiB.
+/// `00000000,0000000f`: words of 32 CPUs, the highest first. `None` if it is no such mask.
+fn mask(text: &str) -> Option<CpuSet> {
+    let mut set = CpuSet::new();
+    for (i, word) in text.trim().rsplit(',').enumerate() {
+        let bits = u32::from_str_radix(word.trim(), 16).ok()?;
+        set.extend((0..32).filter(|bit| bits >> bit & 1 != 0).map(|bit| 32 * i + bit));
+    }
+    set.last().is_none_or(|last| *last <= NUMBER_MAX).then_some(set)
+}
+
 fn kib(text: &str) -> Option<u64> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let n: u64 = text[..digits].parse().ok()?;
