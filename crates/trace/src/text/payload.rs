@@ -14,6 +14,8 @@ use crate::intern::Interner;
 
 /// Fields that newer kernels may append (`group_dead=true`) and that are dropped to find the known ones.
 const APPENDED_MAX: usize = 4;
+/// Shorter words of hexadecimal digits are no addresses.
+const ADDRESS_MIN: usize = 6;
 
 /// Parses the fields of one of our events. `None`: not one of ours. `Some(None)`: one of ours, damaged.
 pub(crate) fn payload(event: &[u8], fields: &[u8], names: &mut Interner) -> Option<Option<Kind>> {
@@ -34,12 +36,28 @@ pub(crate) fn payload(event: &[u8], fields: &[u8], names: &mut Interner) -> Opti
             return Some(Some(kind));
         }
         let Some(blank) = memchr::memrchr(b' ', fields) else { break };
-        if !fields[blank..].contains(&b'=') {
-            break;
-        }
-        fields = fields[..blank].trim_ascii_end();
+        fields = if fields[blank..].contains(&b'=') {
+            fields[..blank].trim_ascii_end()
+        } else {
+            let Some(before) = before_address(fields) else { break };
+            before
+        };
     }
     Some(None)
+}
+
+/// What stands before an address, its symbol and object, which perf appends if it is told to (`-F +ip,+sym,+dso`).
+fn before_address(fields: &[u8]) -> Option<&[u8]> {
+    let mut end = fields.len();
+    for _ in 0..3 {
+        let blank = memchr::memrchr(b' ', &fields[..end])?;
+        let word = &fields[blank + 1..end];
+        if word.len() >= ADDRESS_MIN && word.iter().all(u8::is_ascii_hexdigit) {
+            return Some(fields[..blank].trim_ascii_end());
+        }
+        end = blank;
+    }
+    None
 }
 
 /// A task before it is interned: a damaged line interns nothing.

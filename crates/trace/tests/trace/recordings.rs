@@ -162,6 +162,12 @@ fn call_chains_of_perf_are_no_damage() {
          \x20          ee137 sched_setaffinity@@GLIBC_2.3.4+0x7 (/usr/lib/libc.so.6)\n\n",
     );
     assert_eq!((events.len(), report.unparsable.count), (1, 0));
+    // With -F +ip,+sym,+dso they follow the fields.
+    let (events, report) = read_text(
+        "perf 19623 [000]  3244.165062: sched:sched_waking: comm=b pid=2 prio=120 target_cpu=001 ffffffff813b4986 try_to_wake_up ([kernel.kallsyms])\n\
+         perf 2 [000] 3244.2: sched:sched_switch: prev_comm=a prev_pid=2 prev_prio=120 prev_state=D ==> next_comm=b c next_pid=1 next_prio=0 ffffffff82266208 __schedule\n",
+    );
+    assert_eq!((events.len(), report.unparsable.count), (2, 0));
 }
 
 #[test]

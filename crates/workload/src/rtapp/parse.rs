@@ -71,6 +71,10 @@ const GLOBAL_KEYS: [&str; 14] = [
 const SECTIONS: [&str; 3] = ["tasks", "resources", "global"];
 
 /// rt-app keeps numbers in a C `int`.
+const PERF_JSON: &str =
+    "this is perf's JSON, not an rt-app file; its text is read: `perf script --ns -i perf.data > FILE.txt`";
+const CHROME_JSON: &str =
+    "this is a trace in Chrome's JSON, not an rt-app file; Perfetto's own format is read, and text of ftrace";
 const INT_MAX: i64 = i32::MAX as i64;
 
 /// Read a file's text. `file` is its name for messages.
@@ -162,6 +166,9 @@ impl<'t> Parser<'t> {
                     "tasks" => app.tasks = p.tasks(m)?,
                     "global" => app.global = p.global(m)?,
                     "resources" => p.resources(m)?,
+                    // What else is JSON and may come from who records.
+                    "linux-perf-json-version" => return Err(p.error(m.at, Problem::Senseless(PERF_JSON.into()))),
+                    "traceEvents" => return Err(p.error(m.at, Problem::Senseless(CHROME_JSON.into()))),
                     _ => return Err(p.unknown(m, "the file", SECTIONS.iter().copied())),
                 }
                 Ok(())

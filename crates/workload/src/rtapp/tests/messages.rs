@@ -418,6 +418,17 @@ fn notes_of_names_that_one_side_uses() {
 }
 
 #[test]
+fn other_json_is_named() {
+    for (text, said) in [
+        ("{ \"linux-perf-json-version\": 1, \"headers\": {} }", "this is perf's JSON"),
+        ("{ \"traceEvents\": [] }", "this is a trace in Chrome's JSON"),
+    ] {
+        let error = parse(text, "p.json").expect_err("not of rt-app").to_string();
+        assert!(error.contains(said), "{error}");
+    }
+}
+
+#[test]
 fn an_error_is_typed_too() {
     let RtAppError { file, pos, key, .. } =
         parse("{\n  \"tasks\" : { \"t\" : { \"runn\" : 1 } } }", "web.json").unwrap_err();
