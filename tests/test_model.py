@@ -259,6 +259,18 @@ def test_locks_of_the_recorded_kernel(contend: Contend, tmp_path: Path) -> None:
             "[[role]]\nname = 'b'\ntasks = 1\nserves = true\nturns = [3]\nrun_us = [5]\n",
             'role "b": serves: found true; should be left out: no role asks it',
         ),
+        (
+            "schema = 1\nform = 'fitted'\n[source]\nrecording = 'x'\ncpus = 2\nspan_ns = 1\n"
+            "[[role]]\nname = 'a'\ntasks = 2\nturns = [3]\nrun_us = [5]\n"
+            "ends = [{ by = 'barrier', share = 1.0, us = [1] }]\n",
+            'role "a": ends.parties: found 0; should be 2 or more',
+        ),
+        (
+            "schema = 1\nform = 'fitted'\n[source]\nrecording = 'x'\ncpus = 2\nspan_ns = 1\n"
+            "[[role]]\nname = 'a'\ntasks = 2\nturns = [3]\nrun_us = [5]\n"
+            "ends = [{ by = 'barrier', share = 1.0, parties = 3, us = [1] }]\n",
+            "role.ends.parties: found 3; should be at most 2",
+        ),
     ],
 )
 def test_wrong_models_say_what_would_be_right(contend: Contend, tmp_path: Path, text: str, said: str) -> None:

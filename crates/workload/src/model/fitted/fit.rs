@@ -4,6 +4,7 @@ use contend_sim::program::Sched;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{By, End, Fitted, Quantiles, Role, Start, Wake};
+use crate::model::barriers;
 use crate::model::class;
 use crate::model::exact::Exact;
 use crate::model::pairs;
@@ -43,7 +44,11 @@ pub fn fit(model: &Exact) -> Fitted {
     // Slots stand for a dispatcher's waits for its jobs, and for what those tell it.
     let limited: Vec<(usize, usize)> =
         seen.iter().enumerate().flat_map(|(d, s)| s.at_once.keys().map(move |&j| (d, j))).collect();
-    let asks = asks(model, &role_of);
+    let mut wake_ups = WakeUps::of(model);
+    let barriers = barriers::find(model, &wake_ups);
+    wake_ups.leave_out(&barriers.dropped);
+    let parties = most_often(barriers.rounds.iter().map(|r| r.parties as u32)).unwrap_or(0);
+    let asks = asks(model, &wake_ups, &role_of);
     let asks_of = |client: usize, server: usize| asks.contains_key(&(client, server));
     for (i, t) in model.tasks.iter().enumerate() {
         let s = &mut seen[role_of[i]];
@@ -51,12 +56,12 @@ pub fn fit(model: &Exact) -> Fitted {
         s.tasks += u32::from(t.initial);
         s.sched = model.main_sched(i);
         let (mut run, mut turns, mut slept) = (0u64, 0u32, 0u64);
-        let mut steps = model.steps_of(i).peekable();
+        let mut steps = (t.from..t.to).map(|at| (at, model.steps[at].what())).peekable();
         // The first sleep of a task that comes late is its delay, and no turn's end.
         if t.initial {
-            steps.next_if(|s| matches!(s, What::Sleep(_, Why::Unseen)));
+            steps.next_if(|(_, s)| matches!(s, What::Sleep(_, Why::Unseen)));
         }
-        while let Some(step) = steps.next() {
+        while let Some((at, step)) = steps.next() {
             let mut end = |by, role, ns: u64| {
                 s.ends.entry((by, role)).or_default().push(ns as f64 / 1e3);
                 s.run_us.push(std::mem::take(&mut run) as f64 / 1e3);
@@ -64,6 +69,11 @@ pub fn fit(model: &Exact) -> Fitted {
             };
             match step {
                 What::Run(ns) | What::Kernel(ns, _) => run += ns,
+                What::Barrier(_) if barriers.arrivals.contains_key(&at) => {
+                    let waits = steps.peek().map(|(_, next)| *next);
+                    end(By::Barrier, None, if let Some(What::Sleep(ns, _)) = waits { ns } else { 0 });
+                }
+                What::Post(..) | What::Sleep(..) if barriers.dropped.contains(&at) => {}
                 What::Post(who, _) if asks_of(role_of[i], role_of[who as usize]) => {
                     end(By::Ask, Some(role_of[who as usize]), std::mem::take(&mut slept));
                 }
@@ -73,8 +83,8 @@ pub fn fit(model: &Exact) -> Fitted {
                 What::Post(who, _) => *s.wakes.entry(role_of[who as usize]).or_default() += 1,
                 What::Spawn(who) => *s.starts.entry(role_of[who as usize]).or_default() += 1,
                 What::Sleep(ns, why) => {
-                    let by = match steps.next_if(|s| matches!(s, What::By(_))) {
-                        Some(What::By(who)) => Some(role_of[who as usize]),
+                    let by = match steps.next_if(|(_, s)| matches!(s, What::By(_))) {
+                        Some((_, What::By(who))) => Some(role_of[who as usize]),
                         _ => None,
                     };
                     if by.is_some_and(|by| limited.contains(&(role_of[i], by))) {
@@ -107,7 +117,7 @@ pub fn fit(model: &Exact) -> Fitted {
     let serves = |i: usize| asks.keys().any(|(_, s)| *s == i) && !limited.iter().any(|(_, job)| *job == i);
     let roles = (names.iter().zip(seen).enumerate()).map(|(i, (name, s))| Role {
         serves: serves(i),
-        ..role(name, s, &names, &|server| asks.get(&(i, server)).copied())
+        ..role(name, s, &names, parties, &|server| asks.get(&(i, server)).copied())
     });
     let roles = roles.collect();
     Fitted { source: model.source.clone(), roles }
@@ -135,8 +145,8 @@ fn starts_of<'a>(model: &'a Exact, role_of: &'a [usize], role: usize) -> impl It
 ///
 /// Pairs of tasks are told apart by their wake-ups ([`pairs`]); a few of a role's tasks may show what the others hardly do. So more than half
 /// of the wake-ups between two roles decide; and a role that is asked by one is asked by all that it wakes as well.
-fn asks(model: &Exact, role_of: &[usize]) -> BTreeMap<(usize, usize), u32> {
-    let pairs = pairs::find(model, &WakeUps::of(model), pairs::IN_ROLES);
+fn asks(model: &Exact, wake_ups: &WakeUps, role_of: &[usize]) -> BTreeMap<(usize, usize), u32> {
+    let pairs = pairs::find(model, wake_ups, pairs::IN_ROLES);
     // Posts, and how many of them are requests.
     let mut posts: BTreeMap<(usize, usize), (u64, u64)> = BTreeMap::new();
     let mut partners: BTreeMap<(usize, usize), BTreeSet<u32>> = BTreeMap::new();
@@ -169,7 +179,14 @@ fn asks(model: &Exact, role_of: &[usize]) -> BTreeMap<(usize, usize), u32> {
     posts.keys().copied().filter(asks).filter_map(|pair| Some((pair, most(pair)?))).collect()
 }
 
-fn role(name: &str, mut s: Seen, names: &[String], open: &dyn Fn(usize) -> Option<u32>) -> Role {
+/// The most frequent number; the least of several.
+fn most_often(all: impl Iterator<Item = u32>) -> Option<u32> {
+    let mut often: BTreeMap<u32, u64> = BTreeMap::new();
+    all.for_each(|n| *often.entry(n).or_default() += 1);
+    often.into_iter().rev().max_by_key(|(_, times)| *times).map(|(n, _)| n)
+}
+
+fn role(name: &str, mut s: Seen, names: &[String], parties: u32, open: &dyn Fn(usize) -> Option<u32>) -> Role {
     let turns: f64 = s.turns.iter().sum();
     let sleeps = s.ends.values().map(Vec::len).sum::<usize>().max(1) as f64;
     let rounded = |v: f64| (v * 1e6).round() / 1e6;
@@ -177,6 +194,7 @@ fn role(name: &str, mut s: Seen, names: &[String], open: &dyn Fn(usize) -> Optio
         by: by.name().into(),
         role: of.map_or(String::new(), |r| names[r].clone()),
         open: of.filter(|_| by == By::Ask).and_then(open).unwrap_or(0),
+        parties: if by == By::Barrier { parties } else { 0 },
         share: rounded(us.len() as f64 / sleeps),
         us: Quantiles::of(us),
     });

@@ -15,6 +15,9 @@
 //! it goes on unless as many requests as there were servers have no reply yet; then it sleeps for one. A server has replied when it waits to be
 //! asked again. It **serves**: it stays as long as others live, since how many turns it has is its clients'
 //! business.
+//!
+//! **Barriers.** At a barrier tasks meet whose turns end there, of whatever role: whoever comes last lets the others go on ([`End::parties`]). A model
+//! has one.
 
 mod fit;
 mod play;
@@ -92,6 +95,8 @@ pub enum By {
     Ask,
     /// A sleep, and what ends that.
     Sleep(Why),
+    /// The barrier.
+    Barrier,
 }
 
 impl By {
@@ -100,12 +105,13 @@ impl By {
         match self {
             By::Ask => "ask",
             By::Sleep(why) => why.name(),
+            By::Barrier => "barrier",
         }
     }
 
     /// From the word.
     pub fn find(name: &str) -> Option<Self> {
-        if name == By::Ask.name() { Some(By::Ask) } else { Why::find(name).map(By::Sleep) }
+        [By::Ask, By::Barrier].into_iter().find(|by| by.name() == name).or_else(|| Why::find(name).map(By::Sleep))
     }
 
     /// Another role takes part.
@@ -118,7 +124,7 @@ impl By {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct End {
-    /// What ends the sleep: `task`, `timer`, `io`, `outside`, `interrupt`, `unseen`; or `ask`.
+    /// What ends the sleep: `task`, `timer`, `io`, `outside`, `interrupt`, `unseen`; or `ask`, or `barrier`.
     pub by: String,
     /// For `task`: of which role. For `ask`: which role is asked.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -128,7 +134,10 @@ pub struct End {
     /// For `ask`: at most so many requests of a task have no reply; one more, and it sleeps for one first.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub open: u32,
-    /// How long it sleeps, in µs. Of a sleep that a task ends, and of one for a reply, it only says how long it was; it is given
+    /// For `barrier`: how many tasks meet, of all roles whose turns end there. When some of them have ended, all that are left do.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub parties: u32,
+    /// How long it sleeps, in µs. Of a sleep that a task ends, of one for a reply, and at a barrier it only says how long it was; the first two are given
     /// up after twice the value at 90 %, but for one for the reply of a role that serves.
     pub us: Quantiles,
 }
@@ -164,7 +173,19 @@ impl End {
     }
 }
 
+impl Role {
+    /// Do its tasks meet at the barrier?
+    fn meets(&self) -> bool {
+        self.ends.iter().any(|e| e.by() == Some(By::Barrier))
+    }
+}
+
 impl Fitted {
+    /// How many tasks meet at the barrier: 0 if there is none.
+    fn parties(&self) -> u32 {
+        self.roles.iter().flat_map(|r| &r.ends).map(|e| e.parties).max().unwrap_or(0)
+    }
+
     /// Does the role of this name ask that role?
     fn asks(&self, client: &str, role: &Role) -> bool {
         let asks = |e: &End| e.by() == Some(By::Ask) && e.role == role.name;
@@ -204,7 +225,7 @@ impl Fitted {
             for e in &role.ends {
                 let Some(by) = e.by() else {
                     let all = Why::ALL.map(Why::name).join(", ");
-                    return wrong(key("ends.by"), format!("\"{}\"", e.by), &format!("one of {all}, ask"));
+                    return wrong(key("ends.by"), format!("\"{}\"", e.by), &format!("one of {all}, ask, barrier"));
                 };
                 if by.has_role() != known(&e.role) {
                     let right = if by.has_role() { names() } else { "no role: only task and ask have one".into() };
@@ -213,6 +234,14 @@ impl Fitted {
                 if (by == By::Ask) != (e.open > 0) {
                     let right = if by == By::Ask { "1 or more" } else { "left out: only ask has it" };
                     return wrong(key("ends.open"), e.open.to_string(), right);
+                }
+                let (meets, all) = (by == By::Barrier, self.parties());
+                if meets != (e.parties > 0) || (meets && (e.parties < 2 || e.parties != all)) {
+                    let right = match meets {
+                        true => &*format!("2 or more, the same everywhere ({all} elsewhere)"),
+                        false => "left out: only barrier has it",
+                    };
+                    return wrong(key("ends.parties"), e.parties.to_string(), right);
                 }
                 if !(0.0..=1.0).contains(&e.share) {
                     return wrong(key("ends.share"), e.share.to_string(), "0 to 1");
@@ -251,6 +280,8 @@ impl Fitted {
                 }
             }
         }
-        None
+        let tasks: u32 = std::iter::zip(lives(self), &self.roles).filter(|(_, r)| r.meets()).map(|(n, _)| n).sum();
+        let right = format!("at most {tasks}: there are no more tasks whose turns end by barrier");
+        (self.parties() > tasks).then(|| ("role.ends.parties".into(), self.parties().to_string(), right))
     }
 }

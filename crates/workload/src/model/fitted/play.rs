@@ -25,12 +25,28 @@ fn give_up_us(end: &End, speed: f64) -> f64 {
     2.0 * end.us.at(0.9) / speed.min(1.0)
 }
 
+/// After how long without anybody coming to the barrier nobody is expected any more, in µs: four times what it takes if all run their longest
+/// turns one after another, and one of them then sleeps its longest.
+fn patience_us(model: &Fitted, speed: f64) -> f64 {
+    let most = |all: &mut dyn Iterator<Item = f64>| all.fold(0.0, f64::max);
+    let meets = || model.roles.iter().filter(|r| r.meets());
+    let run = most(&mut meets().map(|r| r.run_us.at(1.0)));
+    let sleep = most(&mut meets().flat_map(|r| &r.ends).filter(|e| e.parties == 0).map(|e| e.us.at(1.0)));
+    4.0 * (f64::from(model.parties()) * run / speed.min(1.0) + sleep)
+}
+
 /// What all tasks share.
 struct Stage {
     model: Fitted,
     speed: f64,
     /// There are fewer slots than jobs were recorded at once: who asks may have to wait for the one that is to be asked to end.
     scarce: bool,
+    /// How many meet at the barrier, and the first of the two semaphores on which they wait in turn: who is fast may be at the next round
+    /// before others have left this one.
+    parties: u32,
+    barrier: u32,
+    /// If nobody has come for so long, those who wait there go on.
+    patience: Nanos,
     /// For each role, the roles of its ends, wakes and starts by number.
     links: Vec<Links>,
     copies: Vec<Copy>,
@@ -57,6 +73,8 @@ enum Ending {
     Asked(u32),
     /// With asking this role, which has this semaphore; replies are posted to the other.
     Ask { role: usize, asked: u32, reply: u32 },
+    /// At the barrier.
+    Meet,
 }
 
 struct Copy {
@@ -82,9 +100,38 @@ struct Open {
     deals: Vec<Deal>,
     /// By role: semaphores of slots that no task has.
     slots: Vec<Vec<u32>>,
+    meeting: Meeting,
     /// Tasks that live.
     alive: u64,
     ids: u64,
+}
+
+/// The barrier.
+#[derive(Default)]
+struct Meeting {
+    /// Who has come to this round, and which of the two semaphores it waits on.
+    came: u32,
+    round: u32,
+    /// When the last one came.
+    last: Time,
+    /// Tasks of its roles that live, and whether some have ended.
+    members: u32,
+    fewer: bool,
+}
+
+impl Meeting {
+    /// If all have come now: which semaphore they wait on, and how many came.
+    fn complete(&mut self, parties: u32) -> Option<(u32, u32)> {
+        let parties = if self.fewer { parties.min(self.members) } else { parties };
+        (self.came > 0 && self.came >= parties).then(|| self.end())
+    }
+
+    /// The next round begins.
+    fn end(&mut self) -> (u32, u32) {
+        let (round, came) = (self.round, self.came);
+        (self.came, self.round) = (0, 1 - round);
+        (round, came)
+    }
 }
 
 /// Add the model's tasks to `w`.
@@ -110,6 +157,7 @@ pub fn play(model: Fitted, w: &mut Workload, options: PlayOptions) {
             }
             (Some(By::Sleep(Why::Task)), Some(own)) if model.asks(&e.role, role) => Ending::Asked(own),
             (Some(By::Sleep(Why::Task)), _) => Ending::Wait(i as u32),
+            (Some(By::Barrier), _) => Ending::Meet,
             _ => Ending::Sleep,
         });
         let ends = ends.collect();
@@ -121,11 +169,15 @@ pub fn play(model: Fitted, w: &mut Workload, options: PlayOptions) {
         let starts = role.starts.iter().map(|s| (number(&s.role), s.at_once > 0)).collect();
         links.push(Links { ends, wakes: role.wakes.iter().map(|w| number(&w.role)).collect(), starts, slots });
     }
+    let parties = model.parties();
+    let barrier = if parties > 0 { [0, 1].map(|round| object(format!("barrier/{round}"), 0))[0] } else { 0 };
     let waits =
         || model.roles.iter().flat_map(|r| &r.ends).filter(|e| matches!(e.by(), Some(By::Sleep(Why::Task) | By::Ask)));
-    let give_up = waits().map(|e| give_up_us(e, options.speed)).fold(f64::INFINITY, f64::min);
+    let patience = patience_us(&model, options.speed);
+    let barrier_us = if parties > 0 { patience } else { f64::INFINITY };
+    let give_up = waits().map(|e| give_up_us(e, options.speed)).fold(barrier_us, f64::min);
     let look = ((give_up * 1e3) as Nanos).max(LOOK_NS_MIN);
-    let keeps = waits().next().is_some();
+    let keeps = parties > 0 || waits().next().is_some();
     let mut copies = Vec::new();
     for copy in 0..options.copies {
         let suffix = if options.copies > 1 { format!("+{copy}") } else { String::new() };
@@ -144,7 +196,16 @@ pub fn play(model: Fitted, w: &mut Workload, options: PlayOptions) {
     }
     let mut limits = model.roles.iter().flat_map(|r| &r.starts).map(|s| s.at_once);
     let scarce = options.jobs.is_some_and(|jobs| limits.any(|limit| limit > 1 && jobs < limit));
-    let stage = Arc::new(Stage { model, speed: options.speed, scarce, links, copies });
+    let stage = Arc::new(Stage {
+        model,
+        speed: options.speed,
+        scarce,
+        parties,
+        barrier,
+        patience: (patience * 1e3) as Nanos,
+        links,
+        copies,
+    });
     for copy in 0..stage.copies.len() {
         for role in 0..stage.model.roles.len() {
             for _ in 0..stage.model.roles[role].tasks {
@@ -234,6 +295,8 @@ enum Due {
         asked: u32,
         reply: u32,
     },
+    /// Come to the barrier.
+    Meet,
 }
 
 /// A task that acts a role.
@@ -260,6 +323,8 @@ struct Actor {
     awaits_request: bool,
     /// What is to be done, last first.
     due: Vec<Due>,
+    /// It is one of those that meet at the barrier.
+    meets: bool,
     over: bool,
 }
 
@@ -268,6 +333,7 @@ impl Actor {
         let r = &stage.model.roles[role];
         open.ids += 1;
         open.alive += u64::from(!r.serves);
+        open.meeting.members += u32::from(r.meets());
         let id = open.ids;
         let actor = Actor {
             stage: Arc::clone(stage),
@@ -283,6 +349,7 @@ impl Actor {
             waits: false,
             awaits_request: false,
             due: Vec::new(),
+            meets: r.meets(),
             over: false,
         };
         let suffix = if stage.copies.len() > 1 { format!("+{copy}") } else { String::new() };
@@ -317,8 +384,8 @@ impl Actor {
             events.extend((0..n).map(|_| self.post(who as u32, 1)));
         }
         for (entry, &(who, limited)) in links.starts.iter().enumerate() {
-            // Evenly over the turns that are left.
-            let n = self.starts[entry].div_ceil(left);
+            // Evenly over the turns that are left; those that meet at the barrier at once, since each waits there for all.
+            let n = if stage.model.roles[who].meets() { self.starts[entry] } else { self.starts[entry].div_ceil(left) };
             self.starts[entry] -= n;
             let slot = self.slots.filter(|_| limited);
             for _ in 0..n {
@@ -360,6 +427,7 @@ impl Actor {
                 self.due.push(Due::Asked(object, give_up));
                 self.reply();
             }
+            Ending::Meet => self.due.push(Due::Meet),
             Ending::Ask { role, asked, reply } => {
                 self.due.push(Due::Ask { role, asked, reply });
                 if self.unanswered[entry] == end.open {
@@ -443,6 +511,16 @@ impl Actor {
                 copy.open().asked[role].push_back(reply);
                 Op::SemPost(self.object(asked), 1)
             }
+            Due::Meet => {
+                let mut open = copy.open();
+                open.meeting.came += 1;
+                open.meeting.last = cx.now;
+                match open.meeting.complete(self.stage.parties) {
+                    Some((_, 1)) => Op::Run(0),
+                    Some((round, came)) => Op::SemPost(self.object(self.stage.barrier + round), came - 1),
+                    None => Op::SemWait(self.object(self.stage.barrier + open.meeting.round)),
+                }
+            }
         }
     }
 }
@@ -472,6 +550,14 @@ impl Program for Actor {
             }
         }
         let mut open = self.stage.copies[self.copy].open();
+        if self.meets {
+            self.meets = false;
+            open.meeting.members -= 1;
+            open.meeting.fewer = true;
+            if let Some((round, came)) = open.meeting.complete(self.stage.parties) {
+                return Op::SemPost(self.object(self.stage.barrier + round), came);
+            }
+        }
         open.alive -= 1;
         open.slots[self.role].extend(self.slots.take());
         Op::Exited
@@ -502,6 +588,12 @@ impl Program for Keeper {
             *until = cx.now + self.look;
             cx.metrics.count("model_timeouts", 1);
             self.due.push(Op::SemPost(ObjId(copy.objects + *object), 1));
+        }
+        let meeting = &mut open.meeting;
+        if meeting.came > 0 && cx.now > meeting.last.saturating_add(self.stage.patience).saturating_add(LOOK_NS_MIN) {
+            let (round, came) = meeting.end();
+            cx.metrics.count("model_timeouts", came.into());
+            self.due.push(Op::SemPost(ObjId(copy.objects + self.stage.barrier + round), came));
         }
         self.due.pop().expect("a sleep at least")
     }

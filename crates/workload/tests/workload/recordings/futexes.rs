@@ -216,6 +216,35 @@ fn who_goes_on_from_a_condition_variable_has_its_mutex() {
     assert!(with >= without + u64::from(rounds) / 2, "{with} {without}");
 }
 
+/// The model of this as roles, played; and what came of it.
+fn as_roles(model: &Exact, change: impl FnOnce(&mut fitted::Fitted)) -> contend_sim::host::RunResult {
+    let mut roles = fitted::fit(model);
+    change(&mut roles);
+    let mut w = Workload::default();
+    let spec = ModelSpec { file: "m".into(), ..ModelSpec::default() };
+    spec.build(&mut w, 0, &Model::Fitted(roles).to_bytes()).expect("a model");
+    w.horizon = Some(60_000_000_000);
+    simulated("4c", w)
+}
+
+#[test]
+fn roles_meet_at_their_barrier() {
+    let text = barrier(24);
+    let (model, _) = small().model(text.clone().into_bytes(), &|_| Ok(free())).expect("a recording");
+    let (w, _) = build(&text, &small()).expect("a recording");
+    let exact = simulated("4c", w).virtual_ns;
+    let s = as_roles(&model, |roles| {
+        let ends = roles.roles.iter().flat_map(|r| &r.ends).filter(|e| e.by == "barrier");
+        assert_eq!(ends.map(|e| e.parties).collect::<Vec<_>>(), [3, 3]);
+    });
+    assert_eq!(s.outcome, Outcome::Finished);
+    // Each waits for who runs longest of its round, which are dealt out otherwise.
+    assert!((exact * 8 / 10..exact * 14 / 10).contains(&s.virtual_ns), "{} {exact}", s.virtual_ns);
+    // Started one after another they never meet, and go on when nobody comes.
+    let s = as_roles(&model, |roles| roles.roles[0].starts[0].at_once = 1);
+    assert_eq!(s.outcome, Outcome::Finished);
+}
+
 /// Damage to a barrier's recording does not hang its replay.
 #[test]
 fn damaged_barriers_do_not_deadlock() {
