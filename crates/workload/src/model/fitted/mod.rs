@@ -20,6 +20,7 @@
 //! has one.
 
 mod fit;
+mod meeting;
 mod play;
 mod quantiles;
 

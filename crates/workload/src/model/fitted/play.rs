@@ -11,6 +11,7 @@ use contend_platform::{Nanos, Time};
 use contend_sim::program::{Cx, ObjId, ObjectKind, Op, Program, Sched, TaskSpec, Workload};
 use rand::RngExt;
 
+use super::meeting::{Meeting, patience_us};
 use super::{By, End, Fitted, Role};
 use crate::model::play::PlayOptions;
 use crate::model::step::Why;
@@ -23,16 +24,6 @@ const LOOK_NS_MIN: Nanos = 1_000_000;
 /// longer by as much as those are.
 fn give_up_us(end: &End, speed: f64) -> f64 {
     2.0 * end.us.at(0.9) / speed.min(1.0)
-}
-
-/// After how long without anybody coming to the barrier nobody is expected any more, in µs: four times what it takes if all run their longest
-/// turns one after another, and one of them then sleeps its longest.
-fn patience_us(model: &Fitted, speed: f64) -> f64 {
-    let most = |all: &mut dyn Iterator<Item = f64>| all.fold(0.0, f64::max);
-    let meets = || model.roles.iter().filter(|r| r.meets());
-    let run = most(&mut meets().map(|r| r.run_us.at(1.0)));
-    let sleep = most(&mut meets().flat_map(|r| &r.ends).filter(|e| e.parties == 0).map(|e| e.us.at(1.0)));
-    4.0 * (f64::from(model.parties()) * run / speed.min(1.0) + sleep)
 }
 
 /// What all tasks share.
@@ -104,34 +95,6 @@ struct Open {
     /// Tasks that live.
     alive: u64,
     ids: u64,
-}
-
-/// The barrier.
-#[derive(Default)]
-struct Meeting {
-    /// Who has come to this round, and which of the two semaphores it waits on.
-    came: u32,
-    round: u32,
-    /// When the last one came.
-    last: Time,
-    /// Tasks of its roles that live, and whether some have ended.
-    members: u32,
-    fewer: bool,
-}
-
-impl Meeting {
-    /// If all have come now: which semaphore they wait on, and how many came.
-    fn complete(&mut self, parties: u32) -> Option<(u32, u32)> {
-        let parties = if self.fewer { parties.min(self.members) } else { parties };
-        (self.came > 0 && self.came >= parties).then(|| self.end())
-    }
-
-    /// The next round begins.
-    fn end(&mut self) -> (u32, u32) {
-        let (round, came) = (self.round, self.came);
-        (self.came, self.round) = (0, 1 - round);
-        (round, came)
-    }
 }
 
 /// Add the model's tasks to `w`.
