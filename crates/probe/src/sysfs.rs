@@ -224,7 +224,6 @@ pub fn list(text: &str) -> Option<CpuSet> {
     Some(set)
 }
 
-/// `32768K`, `1M`: in KiB.
 /// `00000000,0000000f`: words of 32 CPUs, the highest first. `None` if it is no such mask.
 fn mask(text: &str) -> Option<CpuSet> {
     let mut set = CpuSet::new();
@@ -235,6 +234,7 @@ fn mask(text: &str) -> Option<CpuSet> {
     set.last().is_none_or(|last| *last <= NUMBER_MAX).then_some(set)
 }
 
+/// `32768K`, `1M`: in KiB.
 fn kib(text: &str) -> Option<u64> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let n: u64 = text[..digits].parse().ok()?;

@@ -36,12 +36,9 @@ pub(crate) fn payload(event: &[u8], fields: &[u8], names: &mut Interner) -> Opti
             return Some(Some(kind));
         }
         let Some(blank) = memchr::memrchr(b' ', fields) else { break };
-        fields = if fields[blank..].contains(&b'=') {
-            fields[..blank].trim_ascii_end()
-        } else {
-            let Some(before) = before_address(fields) else { break };
-            before
-        };
+        let field = fields[blank..].contains(&b'=').then(|| fields[..blank].trim_ascii_end());
+        let Some(before) = field.or_else(|| before_address(fields)) else { break };
+        fields = before;
     }
     Some(None)
 }

@@ -123,9 +123,8 @@ pub(crate) fn is_silent(line: &[u8]) -> bool {
     let address = || text.split(|b| *b == b' ').next().is_some_and(|word| word.iter().all(u8::is_ascii_hexdigit));
     text.is_empty()
         || text.starts_with(b"=> ")
-        || (line[0] == b'\t' && address())
         // An editor may have made spaces of the tab.
-        || (line[0] == b' ' && text.ends_with(b")") && address())
+        || ((line[0] == b'\t' || (line[0] == b' ' && text.ends_with(b")"))) && address())
         || (text.starts_with(b"CPU ") && text.ends_with(b" is empty"))
         || text.starts_with(b"version = ")
 }

@@ -12,7 +12,7 @@
 //! A replay does not deadlock by that (`exact`): take the rest of a round for a step that stands where the last of the recording woke the
 //! others. All who are to come did so before, so if one has not, it is stuck in a step before.
 
-use std::hash::Hash;
+use std::collections::BTreeMap;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -36,6 +36,13 @@ pub(super) struct Barriers {
     pub rounds: Vec<Meeting>,
     /// Waits and posts that are not played.
     pub dropped: FxHashSet<usize>,
+}
+
+impl Barriers {
+    /// How many come to most rounds; 0 if there are none.
+    pub fn parties(&self) -> usize {
+        most_often(self.rounds.iter().map(|r| r.parties)).map_or(0, |(parties, _)| parties)
+    }
 }
 
 /// A round that is replayed.
@@ -80,21 +87,22 @@ pub(super) fn find(model: &Exact, wake_ups: &WakeUps) -> Barriers {
 }
 
 fn is_barrier(rounds: &[&Round]) -> bool {
-    let last = most(rounds.iter().map(|r| r.last));
-    let same = most(rounds.iter().map(|r| {
+    let times = |most: Option<(_, usize)>| most.map_or(0, |(_, times)| times);
+    let last = times(most_often(rounds.iter().map(|r| vec![r.last])));
+    let same = times(most_often(rounds.iter().map(|r| {
         let mut tasks: Vec<u32> = r.arrivals.iter().map(|a| a.0).collect();
         tasks.sort_unstable();
         tasks
-    }));
+    })));
     let n = rounds.len();
     n >= ROUNDS_MIN && same * SAME >= n && (n - last) * OTHERS >= n
 }
 
-/// How often the most frequent one is there.
-fn most<K: Eq + Hash>(all: impl Iterator<Item = K>) -> usize {
-    let mut often: FxHashMap<K, usize> = FxHashMap::default();
+/// The most frequent one, of several the least, and how often it is there.
+fn most_often<K: Ord>(all: impl Iterator<Item = K>) -> Option<(K, usize)> {
+    let mut often: BTreeMap<K, usize> = BTreeMap::new();
     all.for_each(|k| *often.entry(k).or_default() += 1);
-    often.into_values().max().unwrap_or(0)
+    often.into_iter().rev().max_by_key(|(_, times)| *times)
 }
 
 /// All that may be rounds of one, in the order of tasks and steps of who came last.
@@ -126,10 +134,9 @@ fn rounds(model: &Exact, wake_ups: &WakeUps) -> Vec<Round> {
             }
         }
     }
-    let mut wait_of: FxHashMap<usize, usize> = FxHashMap::default();
-    for (&(waker, sleeper), waits) in wake_ups.waits.iter().filter(|_| !calls.is_empty()) {
-        wait_of.extend(std::iter::zip(wake_ups.posts_of(waker, sleeper), waits).map(|(&post, &wait)| (post, wait)));
-    }
+    // A recording without barriers needs no more.
+    let wait_of: FxHashMap<usize, usize> =
+        wake_ups.each().filter(|_| !calls.is_empty()).map(|(_, post, wait)| (post, wait)).collect();
     let mut rounds = Vec::new();
     for (last, barrier, at, posts) in calls {
         let mut r = Round { barrier, last, arrivals: vec![(last, at)], dropped: Vec::new() };

@@ -25,7 +25,7 @@ const SECTION_MAX_NS: u64 = 50_000;
 /// What is done at a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Act {
-    /// Lock this mutex, and go on at that step. At a barrier: as [`Section`] says.
+    /// Lock this mutex, and go on at that step. At a barrier: it is locked as the task goes on from there.
     Lock(u32, usize),
     /// Unlock this one; the post at that step is part of it.
     Unlock(u32, Option<usize>),
@@ -38,7 +38,7 @@ pub(super) struct Mutexes {
     pub number: u32,
     /// By step.
     pub acts: FxHashMap<usize, Act>,
-    /// Arrivals at barriers that such a lock follows at which the task waited.
+    /// Arrivals at barriers soon after which the task locks a mutex that it waited for: at its own step, not as it goes on.
     pub relocked: FxHashSet<usize>,
     /// Waits and posts that are not played.
     pub dropped: FxHashSet<usize>,
@@ -132,11 +132,9 @@ pub(super) fn find(model: &Exact, wake_ups: &WakeUps, barriers: &Barriers) -> Mu
     let mut post_for: FxHashMap<usize, usize> = FxHashMap::default();
     let mut waker_of: FxHashMap<usize, u32> = FxHashMap::default();
     // A recording without mutexes needs no more.
-    for (&(waker, sleeper), waits) in wake_ups.waits.iter().filter(|_| !sections.is_empty()) {
-        for (&wait, &post) in std::iter::zip(waits, wake_ups.posts_of(waker, sleeper)) {
-            post_for.insert(wait, post);
-            waker_of.insert(wait, waker);
-        }
+    for (waker, post, wait) in wake_ups.each().filter(|_| !sections.is_empty()) {
+        post_for.insert(wait, post);
+        waker_of.insert(wait, waker);
     }
     sections.retain(|s| s.waits.iter().all(|w| post_for.get(w).is_some_and(|p| wakes.get(p) == Some(&s.mutex))));
     let mut same: Same<(u32, u32)> = Same::default();

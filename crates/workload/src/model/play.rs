@@ -18,6 +18,7 @@ use std::sync::{Arc, Mutex};
 
 use contend_platform::Nanos;
 use contend_sim::program::{Cx, GROUPS_MAX, Group, GroupId, ObjId, ObjectKind, Op, Program, Sched, TaskSpec, Workload};
+use rustc_hash::FxHashSet;
 
 use super::barriers::{self, Barriers};
 use super::exact::Exact;
@@ -54,6 +55,8 @@ struct Tape {
     pairs: Pairs,
     mutexes: Mutexes,
     barriers: Barriers,
+    /// Waits and posts that none of these plays.
+    dropped: FxHashSet<usize>,
     /// Who has come to each round of a barrier, one copy after another. A simulation is one thread: nobody waits for these.
     meetings: Vec<Mutex<Vec<u32>>>,
     /// A copy's tasks, one copy after another; empty if no post is held.
@@ -84,16 +87,18 @@ struct Progress {
 pub fn play(model: Exact, w: &mut Workload, options: PlayOptions) {
     let plan = options.jobs.and_then(|slots| model.jobs.as_ref().map(|jobs| JobPlan::new(&model, jobs, slots)));
     // Slots change the order that wake-ups were recorded in.
-    let (mutexes, barriers, pairs) = if plan.is_some() {
+    let (mutexes, barriers, pairs, dropped) = if plan.is_some() {
         Default::default()
     } else {
         let mut wake_ups = WakeUps::of(&model);
-        let barriers = barriers::find(&model, &wake_ups);
-        let mutexes = mutexes::find(&model, &wake_ups, &barriers);
-        wake_ups.leave_out(&mutexes.dropped);
-        wake_ups.leave_out(&barriers.dropped);
-        let pairs = pairs::find(&model, &wake_ups, pairs::REPLAYED);
-        (mutexes, barriers, pairs)
+        let mut barriers = barriers::find(&model, &wake_ups);
+        let mut mutexes = mutexes::find(&model, &wake_ups, &barriers);
+        let mut dropped = std::mem::take(&mut barriers.dropped);
+        dropped.extend(mutexes.dropped.drain());
+        wake_ups.leave_out(&dropped);
+        let mut pairs = pairs::find(&model, &wake_ups, pairs::REPLAYED);
+        dropped.extend(pairs.dropped.drain());
+        (mutexes, barriers, pairs, dropped)
     };
     let all =
         if pairs.held.is_empty() && pairs.streams.is_empty() { 0 } else { model.tasks.len() * options.copies as usize };
@@ -107,7 +112,7 @@ pub fn play(model: Exact, w: &mut Workload, options: PlayOptions) {
     let wakes = mutexes.number > 0
         || plan.is_some()
         || model.steps.iter().any(|s| matches!(s.what(), What::Post(..) | What::Sleep(_, Why::Task)));
-    let tape = Arc::new(Tape { model, plan, options, pairs, mutexes, barriers, meetings, progress, sessions });
+    let tape = Arc::new(Tape { model, plan, options, pairs, mutexes, barriers, dropped, meetings, progress, sessions });
     for copy in 0..options.copies {
         let suffix = if options.copies > 1 { format!("+{copy}") } else { String::new() };
         let mutexes = w.objects.len() as u32;
@@ -431,11 +436,7 @@ impl Player {
                 let rest = self.remaining(self.scaled(ns));
                 return (rest > 0).then_some(Op::Syscall(rest));
             }
-            What::Sleep(..) | What::Post(..)
-                if self.tape.pairs.dropped.contains(&at)
-                    || self.tape.mutexes.dropped.contains(&at)
-                    || self.tape.barriers.dropped.contains(&at) =>
-            {
+            What::Sleep(..) | What::Post(..) if self.tape.dropped.contains(&at) => {
                 return None;
             }
             What::Sleep(_, Why::Task) if self.spare > 0 => {

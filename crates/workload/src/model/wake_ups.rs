@@ -32,6 +32,13 @@ impl WakeUps {
         self.posts.get(&(waker, sleeper)).map_or(&[], |posts| posts)
     }
 
+    /// Each wake-up: the waker, its post, and the wait that this ended.
+    pub fn each(&self) -> impl Iterator<Item = (u32, usize, usize)> + '_ {
+        self.waits.iter().flat_map(|(&(waker, sleeper), waits)| {
+            std::iter::zip(self.posts_of(waker, sleeper), waits).map(move |(&post, &wait)| (waker, post, wait))
+        })
+    }
+
     /// Without those that are not played.
     pub fn leave_out(&mut self, dropped: &FxHashSet<usize>) {
         if !dropped.is_empty() {

@@ -47,7 +47,7 @@ pub fn fit(model: &Exact) -> Fitted {
     let mut wake_ups = WakeUps::of(model);
     let barriers = barriers::find(model, &wake_ups);
     wake_ups.leave_out(&barriers.dropped);
-    let parties = most_often(barriers.rounds.iter().map(|r| r.parties as u32)).unwrap_or(0);
+    let parties = barriers.parties() as u32;
     let asks = asks(model, &wake_ups, &role_of);
     let asks_of = |client: usize, server: usize| asks.contains_key(&(client, server));
     for (i, t) in model.tasks.iter().enumerate() {
@@ -177,13 +177,6 @@ fn asks(model: &Exact, wake_ups: &WakeUps, role_of: &[usize]) -> BTreeMap<(usize
     };
     // Who has no partners neither waits for replies nor is waited for.
     posts.keys().copied().filter(asks).filter_map(|pair| Some((pair, most(pair)?))).collect()
-}
-
-/// The most frequent number; the least of several.
-fn most_often(all: impl Iterator<Item = u32>) -> Option<u32> {
-    let mut often: BTreeMap<u32, u64> = BTreeMap::new();
-    all.for_each(|n| *often.entry(n).or_default() += 1);
-    often.into_iter().rev().max_by_key(|(_, times)| *times).map(|(n, _)| n)
 }
 
 fn role(name: &str, mut s: Seen, names: &[String], parties: u32, open: &dyn Fn(usize) -> Option<u32>) -> Role {

@@ -203,6 +203,7 @@ impl Fitted {
         let known = |name: &str| self.roles.iter().any(|r| r.name == name);
         let names = || self.roles.iter().map(|r| r.name.as_str()).collect::<Vec<_>>().join(", ");
         let wrong = |key: String, found: String, right: &str| Some((key, found, right.to_string()));
+        let parties = self.parties();
         if self.roles.iter().all(|r| r.tasks == 0 || r.serves) {
             let right = "a role whose tasks are there at the start, and do not serve";
             return wrong("role.tasks".into(), "0 in every role".into(), right);
@@ -236,10 +237,10 @@ impl Fitted {
                     let right = if by == By::Ask { "1 or more" } else { "left out: only ask has it" };
                     return wrong(key("ends.open"), e.open.to_string(), right);
                 }
-                let (meets, all) = (by == By::Barrier, self.parties());
-                if meets != (e.parties > 0) || (meets && (e.parties < 2 || e.parties != all)) {
+                let meets = by == By::Barrier;
+                if meets != (e.parties > 0) || (meets && (e.parties < 2 || e.parties != parties)) {
                     let right = match meets {
-                        true => &*format!("2 or more, the same everywhere ({all} elsewhere)"),
+                        true => &*format!("2 or more, the same everywhere ({parties} elsewhere)"),
                         false => "left out: only barrier has it",
                     };
                     return wrong(key("ends.parties"), e.parties.to_string(), right);
@@ -283,6 +284,6 @@ impl Fitted {
         }
         let tasks: u32 = std::iter::zip(lives(self), &self.roles).filter(|(_, r)| r.meets()).map(|(n, _)| n).sum();
         let right = format!("at most {tasks}: there are no more tasks whose turns end by barrier");
-        (self.parties() > tasks).then(|| ("role.ends.parties".into(), self.parties().to_string(), right))
+        (parties > tasks).then(|| ("role.ends.parties".into(), parties.to_string(), right))
     }
 }

@@ -51,6 +51,8 @@ struct Links {
     starts: Vec<(usize, bool)>,
     /// Slots of each task for those.
     slots: u32,
+    /// Its tasks meet at the barrier.
+    meets: bool,
 }
 
 /// How a turn ends.
@@ -91,6 +93,7 @@ struct Open {
     deals: Vec<Deal>,
     /// By role: semaphores of slots that no task has.
     slots: Vec<Vec<u32>>,
+    /// The barrier.
     meeting: Meeting,
     /// Tasks that live.
     alive: u64,
@@ -130,7 +133,8 @@ pub fn play(model: Fitted, w: &mut Workload, options: PlayOptions) {
         pools.push((0..pool).map(|life| object(format!("slots/{}/{life}", role.name), slots)).collect());
         pools[i].reverse();
         let starts = role.starts.iter().map(|s| (number(&s.role), s.at_once > 0)).collect();
-        links.push(Links { ends, wakes: role.wakes.iter().map(|w| number(&w.role)).collect(), starts, slots });
+        let (wakes, meets) = (role.wakes.iter().map(|w| number(&w.role)).collect(), role.meets());
+        links.push(Links { ends, wakes, starts, slots, meets });
     }
     let parties = model.parties();
     let barrier = if parties > 0 { [0, 1].map(|round| object(format!("barrier/{round}"), 0))[0] } else { 0 };
@@ -286,17 +290,17 @@ struct Actor {
     awaits_request: bool,
     /// What is to be done, last first.
     due: Vec<Due>,
-    /// It is one of those that meet at the barrier.
+    /// It counts among those that meet at the barrier.
     meets: bool,
     over: bool,
 }
 
 impl Actor {
     fn spec(stage: &Arc<Stage>, copy: usize, open: &mut Open, role: usize, slot: Option<u32>) -> TaskSpec {
-        let r = &stage.model.roles[role];
+        let (r, meets) = (&stage.model.roles[role], stage.links[role].meets);
         open.ids += 1;
         open.alive += u64::from(!r.serves);
-        open.meeting.members += u32::from(r.meets());
+        open.meeting.members += u32::from(meets);
         let id = open.ids;
         let actor = Actor {
             stage: Arc::clone(stage),
@@ -312,7 +316,7 @@ impl Actor {
             waits: false,
             awaits_request: false,
             due: Vec::new(),
-            meets: r.meets(),
+            meets,
             over: false,
         };
         let suffix = if stage.copies.len() > 1 { format!("+{copy}") } else { String::new() };
@@ -348,7 +352,7 @@ impl Actor {
         }
         for (entry, &(who, limited)) in links.starts.iter().enumerate() {
             // Evenly over the turns that are left; those that meet at the barrier at once, since each waits there for all.
-            let n = if stage.model.roles[who].meets() { self.starts[entry] } else { self.starts[entry].div_ceil(left) };
+            let n = if stage.links[who].meets { self.starts[entry] } else { self.starts[entry].div_ceil(left) };
             self.starts[entry] -= n;
             let slot = self.slots.filter(|_| limited);
             for _ in 0..n {
