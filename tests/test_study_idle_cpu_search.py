@@ -155,9 +155,7 @@ def test_an_unlimited_search_restores_p99() -> None:
 @pytest.mark.parametrize(
     "switch",
     [
-        pytest.param(
-            V3, marks=pytest.mark.xfail(reason="p75 and p90 are 6 % better: suspected, the waker is done sooner")
-        ),
+        V3,
         pytest.param(
             NO_CORE, marks=pytest.mark.xfail(reason="p95 is 6 % worse: the tail begins earlier than published")
         ),

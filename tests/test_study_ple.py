@@ -118,9 +118,15 @@ def test_attempts_that_take_locks_fall_by_95_per_cent() -> None:
     assert locked < 0.05 * on["kvm.yield_to_attempted"]
 
 
-def test_the_in_guest_filter_and_the_common_start_matter() -> None:
+def test_the_in_guest_filter_matters() -> None:
     """Runs are cut off after 2 s."""
-    assert abs(boot_time("boot no filter") / boot_time("boot on") - 1) > 0.1
+    assert boot_time("boot no filter") / boot_time("boot on") > 1.1
+
+
+@pytest.mark.xfail(
+    strict=True, reason="boots last 1.2 to 2.0 s, seed by seed, and 1.5 to 1.6 s with a start of their own: no difference"
+)
+def test_the_common_start_matters() -> None:
     assert abs(boot_time("boot own start") / boot_time("boot on") - 1) > 0.1
 
 
@@ -155,7 +161,7 @@ def test_guests_of_16_gain() -> None:
     assert ratio("rate.bytes", "big fix", "big on") > 1.3
 
 
-@pytest.mark.xfail(strict=False, reason="1.67 in this slice with seed 1, but 1.42 in the study's, mean of three seeds")
+@pytest.mark.xfail(strict=False, reason="1.67 in this slice with seed 1, but 1.35 in the study's, mean of three seeds")
 def test_guests_of_16_gain_1_5_to_2_1() -> None:
     """Published: 1.81."""
     assert 1.5 <= ratio("rate.bytes", "big fix", "big on") <= 2.1

@@ -87,8 +87,10 @@ def test_features_and_costs_are_the_policys_and_the_machines(name: str) -> None:
     for file in (study.folder / "scenarios").glob("*.toml"):
         found = tomllib.loads(file.read_text())
         of_xen = {"machine", "xen", "set", "guest"}
-        assert set(found) in ({"machine", "workload"}, {"machine", "guest"}, of_xen), file
-        assert set(dict(flat(found.get("set", {})))) <= set(load.OF_HOST), file
+        known = ({"machine", "workload"}, {"machine", "set", "workload"}, {"machine", "guest"}, of_xen)
+        assert set(found) in known, file
+        assumed = {a.key for a in study.assumptions}
+        assert set(dict(flat(found.get("set", {})))) <= {*load.OF_HOST, *assumed}, file
         keys_of_guests = {"name", "copies", "vcpus", "topology", "pin", "policy", "set", "workload"}
         if set(found) == of_xen:
             keys_of_guests |= {"cpus_soft", "memory_node", "memory_stall_pct"}

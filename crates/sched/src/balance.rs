@@ -19,6 +19,7 @@ use crate::policy::Policy;
 use crate::rq::{BalanceStats, DomainLearned, NEED_RESCHED, peek_curr, peek_load, peek_nr_running, peek_taken};
 use contend_platform::Ordering::{Acquire, Relaxed};
 use contend_platform::{Account, CpuId, Ipi, Nanos, SchedPlatform, Time, Work};
+use std::cmp::Reverse;
 use std::sync::Arc;
 
 const MS: Nanos = 1_000_000;
@@ -464,11 +465,12 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         let era = self.features.balance;
         let here = groups[local];
         let others = || groups.iter().filter(|g| g.index != local && g.nr_running > 0);
+        let first = |g: &&Group| Reverse(domain.nth_from(local, g.index));
         if era == Balance::V6_18 {
             return self.busiest_by_class(domain, groups, here, idle, params);
         }
         // Spread over cores first: a core with two tasks is above capacity where another has none.
-        let busiest = others().filter(|g| g.above_capacity(era)).max_by_key(|g| (g.avg(), usize::MAX - g.index))?;
+        let busiest = (others().filter(|g| g.above_capacity(era))).max_by_key(|g| (g.avg(), first(g)))?;
         let total_load: u64 = groups.iter().map(|g| g.load).sum();
         let total_capacity: u64 = groups.iter().map(|g| g.capacity).sum();
         let avg = total_load * CAPACITY / total_capacity.max(1);
@@ -502,8 +504,9 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         params: &LevelParams,
     ) -> Option<Plan> {
         let overloaded = |g: &Group| g.nr_running > g.cpus;
+        let first = |g: &&Group| Reverse(domain.nth_from(here.index, g.index));
         let busiest = groups.iter().filter(|g| g.index != here.index && g.nr_running > 0).max_by_key(|g| {
-            (overloaded(g), if overloaded(g) { g.avg() } else { g.nr_running * 1024 / g.cpus }, usize::MAX - g.index)
+            (overloaded(g), if overloaded(g) { g.avg() } else { g.nr_running * 1024 / g.cpus }, first(g))
         })?;
         if overloaded(busiest) {
             if here.nr_running < here.cpus {

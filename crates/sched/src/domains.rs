@@ -68,7 +68,7 @@ pub struct Domain {
     pub level: Level,
     /// Its CPUs, ascending.
     pub span: Box<[CpuId]>,
-    /// Its groups: partitions of the span.
+    /// Its groups: partitions of the span, by their first CPUs. Each CPU goes round them from its own on ([`Domain::nth_from`]).
     pub groups: Box<[Box<[CpuId]>]>,
     /// Their sizes.
     pub sizes: Box<[GroupSize]>,
@@ -78,6 +78,18 @@ impl Domain {
     /// Index of the group that holds `cpu`.
     pub fn group_of(&self, cpu: CpuId) -> usize {
         self.groups.iter().position(|g| g.binary_search(&cpu).is_ok()).expect("the groups partition the span")
+    }
+
+    /// Which of the groups `group` is to a CPU of the group `local`, that group being 0. A domain's groups are a ring that
+    /// each CPU enters at its own (the kernel's documentation, scheduler/sched-domains), and of equals the first is taken.
+    pub fn nth_from(&self, local: usize, group: usize) -> usize {
+        (group + self.groups.len() - local) % self.groups.len()
+    }
+
+    /// The groups as a CPU of the group `local` goes round them.
+    pub fn groups_from(&self, local: usize) -> impl Iterator<Item = &[CpuId]> {
+        let (before, from) = self.groups.split_at(local);
+        from.iter().chain(before).map(|g| &**g)
     }
 }
 

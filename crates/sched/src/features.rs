@@ -29,8 +29,12 @@ words! {
     IdleSearch {
         /// First idle CPU in numeric order, domain by domain upwards (Linux 2.6.37).
         V2_6_37 = "2.6.37",
-        /// First group of which all CPUs are idle (3.6 to 4.8).
+        /// First group of which all CPUs are idle, from the target's on (3.6 to 3.8).
         V3_6 = "3.6",
+        /// The same, but the wakee's last CPU first, if that is idle and in the same cache (3.9 to 4.8).
+        V3_9 = "3.9",
+        /// One CPU of a neighbouring core, and the other threads there (a patch of June 2012, in no release that has a preset).
+        Buddy = "buddy",
         /// Idle core, then a scan bounded by SIS_PROP, then a sibling (5.2).
         V5_2 = "5.2",
         /// One combined scan bounded by utilisation (6.0 to today).
@@ -411,16 +415,20 @@ impl Preset {
             cfs_bandwidth: CfsBandwidth::V3_2,
             ..v2_6_37.clone()
         };
-        let v5_2 = Features {
+        let v4_1 = Features {
             idle_polling: true,
+            wake_wide: true,
+            idle_search: IdleSearch::V3_9,
+            balance: Balance::V5_2,
+            ..v3_6.clone()
+        };
+        let v5_2 = Features {
             spinlock: SpinlockKind::Queued,
             wake_affine: WakeAffine::V5_2,
-            wake_wide: true,
             recent_used_cpu: true,
             idle_search: IdleSearch::V5_2,
-            balance: Balance::V5_2,
             cfs_bandwidth: CfsBandwidth::V4_18,
-            ..v3_6.clone()
+            ..v4_1.clone()
         };
         let v3_2019 =
             Features { sis_limit: true, sis_next_cpu: true, sis_rotate: true, smt_weight_cached: true, ..v5_2.clone() };
@@ -448,6 +456,7 @@ impl Preset {
             ),
             preset("linux-3.0", "wake-ups queued to the target CPU", PolicyKind::Cfs, v3_0),
             preset("linux-3.6", "queued across caches, idle groups", PolicyKind::Cfs, v3_6),
+            preset("linux-4.1", "an idle last CPU before any search", PolicyKind::Cfs, v4_1),
             preset("linux-5.2", "idle cores, SIS_PROP", PolicyKind::Cfs, v5_2),
             preset("2019-v3", "5.2 with the idle-search series v3, SIS_CORE on", PolicyKind::Cfs, v3_2019.clone()),
             preset(

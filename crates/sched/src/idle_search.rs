@@ -41,7 +41,10 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         match self.features.idle_search {
             IdleSearch::None => target,
             IdleSearch::V2_6_37 => self.sis_2_6_37(p, prev, target, affinity),
-            IdleSearch::V3_6 => self.sis_3_6(p, prev, target, affinity),
+            // Until 3.8 the target alone was asked first, and a pair of tasks went round its package hand in hand.
+            IdleSearch::V3_6 => self.sis_3_6(p, target, target, affinity),
+            IdleSearch::V3_9 => self.sis_3_6(p, prev, target, affinity),
+            IdleSearch::Buddy => self.sis_buddy(p, target, affinity),
             IdleSearch::V5_2 => self.sis_5_2(p, task, prev, target, affinity),
             IdleSearch::SisUtil => self.sis_util(p, task, prev, target, affinity),
         }
@@ -75,7 +78,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         target
     }
 
-    // ---- 3.6 -------------------------------------------------------------------------------------------------
+    // ---- 3.6 and 3.9 -----------------------------------------------------------------------------------------
 
     fn sis_3_6(&self, p: &P, prev: CpuId, target: CpuId, affinity: &Affinity) -> CpuId {
         if let Some(cpu) = self.quick(p, prev, target, affinity) {
@@ -84,7 +87,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         let mut probes = 0;
         let llc = self.llc(target).cpus.len();
         for domain in self.domains.of(target).iter().rev().filter(|d| d.span.len() <= llc) {
-            for group in &domain.groups {
+            for group in domain.groups_from(domain.group_of(target)) {
                 let Some(first) = group.iter().find(|c| affinity.allows(**c)) else { continue };
                 let idle = group.iter().all(|cpu| {
                     probes += 1;
@@ -94,6 +97,38 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
                     p.idle_search(probes, true);
                     return *first;
                 }
+            }
+        }
+        p.idle_search(probes, false);
+        target
+    }
+
+    // ---- CPU buddies, 2012 -----------------------------------------------------------------------------------
+
+    /// The buddy, then its siblings. The patch's message says no more than that each CPU has a buddy, which it tries besides
+    /// "its SMT sibling", and that the buddies of siblings are cross-wired so that nothing bounces. Here the cores of a cache are
+    /// pairs, in their order, and a CPU's buddy is the thread of the same number in the other core: one pair never leaves it. An
+    /// odd core is left with its own threads.
+    fn sis_buddy(&self, p: &P, target: CpuId, affinity: &Affinity) -> CpuId {
+        if let Some(cpu) = self.quick(p, target, target, affinity) {
+            return cpu;
+        }
+        let own = self.topo.core_cpus(self.topo.core_of(target));
+        let thread = own.iter().position(|c| *c == target).expect("a core has its CPUs");
+        let mut cores: Vec<usize> = self.llc(target).cpus.iter().map(|c| self.topo.core_of(*c)).collect();
+        cores.sort_unstable();
+        cores.dedup();
+        let at = cores.iter().position(|c| *c == self.topo.core_of(target)).expect("a cache has its cores");
+        let there = cores.get(at ^ 1).map_or(own, |c| self.topo.core_cpus(*c));
+        let mut probes = 0;
+        for &cpu in there[thread % there.len()..].iter().chain(&there[..thread % there.len()]) {
+            if cpu == target || !affinity.allows(cpu) {
+                continue;
+            }
+            probes += 1;
+            if self.idle_cpu(p, cpu) {
+                p.idle_search(probes, true);
+                return cpu;
             }
         }
         p.idle_search(probes, false);

@@ -60,7 +60,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
     /// Of the group with the fewest runnable tasks per CPU, the CPU with the fewest. The local group and `cpu` win ties.
     fn idlest_by_count(&self, p: &P, domain: &Domain, cpu: CpuId, affinity: &Affinity, task: Placed) -> CpuId {
         let local = domain.group_of(cpu);
-        let mut best: Option<(u64, bool, usize)> = None;
+        let mut best: Option<(u64, usize, usize)> = None;
         for (g, cpus) in domain.groups.iter().enumerate() {
             let (mut nr, mut allowed) = (0, 0);
             self.scan_nr_running(p, cpus, affinity, task, |_, n| {
@@ -70,7 +70,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             if allowed == 0 {
                 continue;
             }
-            let key = (nr * 1024 / allowed, g != local, g);
+            let key = (nr * 1024 / allowed, domain.nth_from(local, g), g);
             if best.is_none_or(|b| key < b) {
                 best = Some(key);
             }
@@ -115,7 +115,9 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         let here = of(local);
         let allowed = |g: &usize| domain.groups[*g].iter().any(|c| affinity.allows(*c));
         let others = (0..domain.groups.len()).filter(|g| *g != local).filter(allowed).map(of);
-        let Some(other) = others.min_by_key(|g| (g.class(), g.fill(), g.index)) else { return cpu };
+        let Some(other) = others.min_by_key(|g| (g.class(), g.fill(), domain.nth_from(local, g.index))) else {
+            return cpu;
+        };
         let group = if allowed(&local) && !self.is_clearly_idler(domain, &other, &here) { local } else { other.index };
         let cpus = &domain.groups[group];
         // With the local group the choice is that of its own domain, below.

@@ -126,6 +126,7 @@ conserves! {
     linux_2_6_37_rowand: "linux-2.6.37-rowand",
     linux_3_0: "linux-3.0",
     linux_3_6: "linux-3.6",
+    linux_4_1: "linux-4.1",
     linux_5_2: "linux-5.2",
     v3_2019: "2019-v3",
     v3_2019_no_sis_core: "2019-v3-no-sis-core",

@@ -219,6 +219,51 @@ fn idle_groups_of_3_6() {
     });
 }
 
+/// The groups of a domain are a ring that a search enters at the target's.
+#[test]
+fn idle_groups_begin_at_the_target() {
+    for name in ["linux-3.6", "linux-4.1"] {
+        stage(INTEL, plain(name), false, move |s| {
+            s.idle_only(&[3, 47, 9, 53]);
+            assert_eq!(s.wake_from(7).0, 9, "{name}");
+            assert_eq!(s.wake_from(12).0, 3, "{name}: round the cache");
+        });
+    }
+}
+
+/// Until 3.8 an idle last CPU was not asked where the waker's is the target: the pair goes on to the next idle core.
+#[test]
+fn an_idle_last_cpu_counts_from_3_9_on() {
+    for (name, to) in [("linux-3.6", 2), ("linux-4.1", 9)] {
+        stage(INTEL, Features { wake_affine: WakeAffine::V3_6, ..plain(name) }, false, move |s| {
+            s.idle_only(&[2, 46, 9, 53]);
+            assert_eq!(s.wake(s.sleeper(9), flags::SYNC).0, to, "{name}");
+        });
+    }
+}
+
+/// A buddy in the neighbouring core, the other thread there, and nothing else.
+#[test]
+fn buddies() {
+    stage(INTEL, Features { idle_search: IdleSearch::Buddy, ..plain("linux-3.6") }, false, |s| {
+        s.idle_only(&[6, 50]);
+        assert_eq!(s.wake_from(7), (6, 1));
+        assert_eq!(s.wake_from(51), (50, 1), "thread by thread");
+        s.idle_only(&[50, 8]);
+        assert_eq!(s.wake_from(7), (50, 2), "the buddy's sibling");
+        s.idle_only(&[7, 51]);
+        assert_eq!(s.wake_from(6), (7, 1), "each is the other's");
+        s.idle_only(&[8, 51]);
+        assert_eq!(s.wake_from(7), (7, 2), "no farther");
+    });
+    // Three cores: the last has its own threads.
+    stage("1n1l3c2t", Features { idle_search: IdleSearch::Buddy, ..plain("linux-3.6") }, false, |s| {
+        let sibling = s.kernel.topo.core_cpus(2).iter().map(|c| c.index()).collect::<Vec<_>>();
+        s.idle_only(&sibling[1..]);
+        assert_eq!(s.wake_from(sibling[0]), (sibling[1], 1));
+    });
+}
+
 /// recent_used_cpu: taken if idle and near, then replaced by prev; today replaced in any case.
 #[test]
 fn recent_used_cpu() {

@@ -12,6 +12,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// On which CPU of two a task goes on that executes a program on CPU 0, beside others that compute on CPUs of their own with these nice
 /// values.
 fn after_exec(preset: &Preset, sched: Sched, beside: &[(usize, i8)]) -> usize {
+    after_exec_on("2c", 0, preset, sched, beside)
+}
+
+/// The same on a machine, from a CPU.
+fn after_exec_on(on: &str, from: usize, preset: &Preset, sched: Sched, beside: &[(usize, i8)]) -> usize {
     let mut w = Workload { horizon: Some(200 * MS), ..Workload::default() };
     for &(cpu, nice) in beside {
         let hog = script("hog", vec![Op::Run(1000 * MS)]);
@@ -33,8 +38,8 @@ fn after_exec(preset: &Preset, sched: Sched, beside: &[(usize, i8)]) -> usize {
             _ => Op::Exit,
         }
     });
-    w.task(TaskSpec { affinity: Some(cpus(&[0])), sched: Some(sched), ..t });
-    let r = run_on(machine("2c"), preset, w, 200 * MS);
+    w.task(TaskSpec { affinity: Some(cpus(&[from])), sched: Some(sched), ..t });
+    let r = run_on(machine(on), preset, w, 200 * MS);
     assert_eq!(r.outcome, Outcome::Finished, "{}", r.outcome.detail());
     went.load(Ordering::Relaxed)
 }
@@ -64,6 +69,17 @@ fn loads_count_among_busy_cpus() {
     assert_eq!(ordinary("linux-6.18", &one_is_nicer), 1);
     assert_eq!(ordinary("linux-6.0", &one_is_nicer), 1);
     assert_eq!(ordinary("linux-5.2", &one_is_nicer), 0);
+}
+
+/// Nodes that are equally good are asked from the own one on, round the machine.
+#[test]
+fn of_equal_groups_the_next_one_is_taken() {
+    for name in ["linux-2.6.37", "linux-3.6", "linux-5.2", "linux-6.0", "linux-6.18"] {
+        for (from, to) in [(0, 1), (1, 2), (2, 0)] {
+            let cpu = after_exec_on("3n1l1c1t", from, &preset(name), Sched::default(), &[(from, 0)]);
+            assert_eq!(cpu, to, "{name}, from {from}");
+        }
+    }
 }
 
 #[test]
