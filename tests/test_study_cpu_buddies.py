@@ -30,7 +30,7 @@ def measured() -> dict[tuple[str, int, bool], float]:
             run = plan.run_of(STUDY, w, clients, STUDY.before_set, seed=seed, quick=True)
             changed = plan.sets(dict(run.set), {"idle_search": search}, {} if deep else NO_DEEP_IDLE)
             runs[search, clients, deep, seed] = dataclasses.replace(run, set=changed)
-    found = simulate.simulate(dict.fromkeys(runs.values(), {"rate.bytes"}))
+    found = simulate.simulate({run: {"rate.bytes"} for run in runs.values()})
     assert all(m.ok for m in found.values()), found
     return {
         case: statistics.fmean((found[runs[*case, seed]].values["rate.bytes"] or 0) / 1e6 for seed in (1, 2))

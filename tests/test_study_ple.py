@@ -124,7 +124,7 @@ def test_the_in_guest_filter_matters() -> None:
 
 
 @pytest.mark.xfail(
-    strict=True, reason="boots last 1.2 to 2.0 s, seed by seed, and 1.5 to 1.6 s with a start of their own: no difference"
+    strict=True, reason="boots last 1.2 to 2.0 s, seed by seed, and 1.5 to 1.6 s with a start of their own: none"
 )
 def test_the_common_start_matters() -> None:
     assert abs(boot_time("boot own start") / boot_time("boot on") - 1) > 0.1
