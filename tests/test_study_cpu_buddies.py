@@ -6,10 +6,14 @@ import statistics
 
 import pytest
 from contend.study import load, plan, simulate
+from contend.study.model import Settings
 
 STUDY = load.load("cpu-buddies-2012")
 MACHINE = "westmere-ex-4s-40c-80t"
-NO_DEEP_IDLE = {"machine.interrupts.c1e_residency": 1_000_000_000, "machine.interrupts.c6_residency": 1_000_000_000}
+NO_DEEP_IDLE: Settings = {
+    "machine.interrupts.c1e_residency": 1_000_000_000,
+    "machine.interrupts.c6_residency": 1_000_000_000,
+}
 CASES = [
     (search, clients, deep)
     for search in ("3.6", "3.9", "buddy")
