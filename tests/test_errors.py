@@ -64,7 +64,7 @@ SCENARIOS = [
     (
         "unknown-policy",
         f'machine = "4c"\npolicy = "linux-6.81"\n{WORKLOAD}',
-        'x.toml:2: policy: unknown policy "linux-6.81"; did you mean linux-5.8 or linux-6.0 or linux-6.18?',
+        'x.toml:2: policy: unknown policy "linux-6.81"; did you mean linux-6.0 or linux-6.18 or linux-6.6?',
     ),
     (
         "unknown-feature",

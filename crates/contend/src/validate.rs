@@ -209,7 +209,7 @@ pub fn validate(plan: &Plan, progress: &mut dyn FnMut(Status) -> bool) -> Result
     if result.outcome == Outcome::Finished {
         for (&cpu, &(id, number)) in &*on_cpu.borrow() {
             let name = replayed_name(compared[&number]);
-            let who = Who { id, name: &name, sched: Sched::Normal(0) };
+            let who = Who { id, name: &name, sched: Sched::normal(0) };
             simulated.borrow_mut().switch(result.virtual_ns, cpu, Some(who), EXITED, None);
         }
     }

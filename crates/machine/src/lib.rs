@@ -233,20 +233,23 @@ pub fn reason(e: &std::io::Error) -> String {
 }
 
 /// The names closest to `name`, if any is close: at most a third of its letters differ, or it is part of one, or a good part
-/// (a third) of it is one.
+/// (a third) of it is one. Of equally close ones those that begin alike come first.
 pub fn close_to<'a>(name: &str, all: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     if name.len() > 100 {
         return Vec::new();
     }
-    let mut close: Vec<(usize, &str)> = all
+    let mut close: Vec<_> = all
         .filter_map(|other| {
             let d = strsim::levenshtein(name, other);
             let part =
                 name.len() >= 3 && (other.contains(name) || name.contains(other) && other.len() * 3 >= name.len());
-            (part || d * 3 <= name.chars().count().max(3)).then_some((d, other))
+            (part || d * 3 <= name.chars().count().max(3)).then(|| {
+                let alike = std::iter::zip(name.chars(), other.chars()).take_while(|(a, b)| a == b).count();
+                (d, std::cmp::Reverse(alike), other)
+            })
         })
         .collect();
     close.sort();
     close.truncate(3);
-    close.into_iter().map(|(_, other)| other).collect()
+    close.into_iter().map(|(.., other)| other).collect()
 }

@@ -15,13 +15,26 @@ pub type RtPrio = u8;
 /// The highest.
 pub const RT_PRIO_MAX: RtPrio = 99;
 
-/// What `sched_setscheduler` and `setpriority` set: policy and priority. `SCHED_DEADLINE` is not modelled.
+/// What an ordinary task asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Share {
+    /// Nice value, -20 to 19.
+    pub nice: i8,
+    /// The slice in us (`sched_runtime` of `sched_setattr`), [`SLICE_US`]; 0: the kernel's `base_slice_ns`.
+    pub slice_us: u32,
+}
+
+/// Slices that a task may ask for, in us: the bounds of Linux 6.12 (general knowledge, not checked: 0.1 to 100 ms; it takes
+/// others for the nearest).
+pub const SLICE_US: std::ops::RangeInclusive<u32> = 100..=100_000;
+
+/// What `sched_setattr` and `setpriority` set: policy, priority and slice. `SCHED_DEADLINE` is not modelled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sched {
-    /// `SCHED_OTHER` with this nice value, -20 to 19.
-    Normal(i8),
-    /// `SCHED_BATCH` with this nice value: preempts nobody when it wakes up.
-    Batch(i8),
+    /// `SCHED_OTHER`.
+    Normal(Share),
+    /// `SCHED_BATCH`: preempts nobody when it wakes up.
+    Batch(Share),
     /// `SCHED_IDLE`: weighs 3, preempts nobody, and is preempted by any other task that wakes up.
     Idle,
     /// `SCHED_FIFO` with this priority.
@@ -32,11 +45,19 @@ pub enum Sched {
 
 impl Default for Sched {
     fn default() -> Self {
-        Sched::Normal(0)
+        Sched::normal(0)
     }
 }
 
 impl Sched {
+    /// `SCHED_OTHER` with this nice value, and no slice of its own.
+    pub const fn normal(nice: i8) -> Self {
+        Sched::Normal(Share { nice, slice_us: 0 })
+    }
+    /// `SCHED_BATCH` with this nice value, and no slice of its own.
+    pub const fn batch(nice: i8) -> Self {
+        Sched::Batch(Share { nice, slice_us: 0 })
+    }
     /// The real-time priority; `None`: the policy's.
     #[inline]
     pub fn rt(self) -> Option<RtPrio> {
@@ -45,12 +66,16 @@ impl Sched {
             _ => None,
         }
     }
+    /// Nice value and slice; the default where they have no meaning.
+    pub fn share(self) -> Share {
+        match self {
+            Sched::Normal(share) | Sched::Batch(share) => share,
+            _ => Share::default(),
+        }
+    }
     /// The nice value; 0 where it has no meaning.
     pub fn nice(self) -> i8 {
-        match self {
-            Sched::Normal(nice) | Sched::Batch(nice) => nice,
-            _ => 0,
-        }
+        self.share().nice
     }
     /// The kernel's priority, as in `sched_switch` events: 120 + nice, or 99 - the real-time priority.
     pub fn kernel_prio(self) -> i32 {
@@ -60,7 +85,7 @@ impl Sched {
     /// `SCHED_BATCH` and `SCHED_IDLE`. Deadline tasks (below 0) come as the highest real-time priority.
     pub fn of_kernel_prio(prio: i32) -> Self {
         match prio {
-            100.. => Sched::Normal((prio - 120).clamp(-20, 19) as i8),
+            100.. => Sched::normal((prio - 120).clamp(-20, 19) as i8),
             // 99 would be priority 0, which no task has.
             _ => Sched::Fifo((99 - prio.clamp(0, 98)) as RtPrio),
         }
@@ -71,10 +96,16 @@ impl Sched {
             Sched::Idle => policy.set_idle(t),
             _ => policy.set_nice(t, self.nice()),
         }
+        policy.set_slice(t, u64::from(self.share().slice_us) * 1000);
     }
     /// From text, as [`fmt::Display`] writes it; `None`: none of these.
     pub fn parse(text: &str) -> Option<Self> {
-        let (kind, number) = text.split_once(':').map_or((text, None), |(k, n)| (k, Some(n)));
+        let mut parts = text.split(':');
+        let kind = parts.next()?;
+        let (number, slice) = (parts.next(), parts.next());
+        if parts.next().is_some() {
+            return None;
+        }
         let number = match number {
             // No sign, no blank: one way of writing it.
             Some(n) if n.strip_prefix('-').unwrap_or(n).bytes().all(|b| b.is_ascii_digit()) => {
@@ -83,11 +114,17 @@ impl Sched {
             Some(_) => return None,
             None => None,
         };
+        let slice_us = match slice {
+            Some(s) => slice_us(s)?,
+            None => 0,
+        };
         let nice = || Some(number.unwrap_or(0)).filter(|n| (-20..=19).contains(n));
+        let share = || nice().map(|nice| Share { nice, slice_us });
         let prio = || number.and_then(|n| u8::try_from(n).ok()).filter(|n| (1..=RT_PRIO_MAX).contains(n));
         match kind {
-            "normal" => nice().map(Sched::Normal),
-            "batch" => nice().map(Sched::Batch),
+            "normal" => share().map(Sched::Normal),
+            "batch" => share().map(Sched::Batch),
+            _ if slice.is_some() => None,
             "idle" => number.is_none().then_some(Sched::Idle),
             "fifo" => prio().map(Sched::Fifo),
             "rr" => prio().map(Sched::RoundRobin),
@@ -95,17 +132,30 @@ impl Sched {
         }
     }
     /// What [`Sched::parse`] takes, in words.
-    pub const ALLOWED: &str =
-        "normal, normal:NICE, batch, batch:NICE, idle, fifo:PRIO or rr:PRIO (NICE -20 to 19, PRIO 1 to 99)";
+    pub const ALLOWED: &str = "normal, batch, either with :NICE or :NICE:SLICE, idle, fifo:PRIO or rr:PRIO (NICE -20 to 19, \
+                               SLICE 100us to 100ms, PRIO 1 to 99)";
+}
+
+/// "500us", "3ms": a whole number and its unit.
+fn slice_us(text: &str) -> Option<u32> {
+    let (number, unit) = text.strip_suffix("us").map(|n| (n, 1)).or_else(|| Some((text.strip_suffix("ms")?, 1000)))?;
+    if !number.bytes().all(|b| b.is_ascii_digit()) {
+        return None;
+    }
+    number.parse::<u32>().ok()?.checked_mul(unit).filter(|us| SLICE_US.contains(us))
 }
 
 impl fmt::Display for Sched {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Sched::Normal(0) => write!(f, "normal"),
-            Sched::Normal(n) => write!(f, "normal:{n}"),
-            Sched::Batch(0) => write!(f, "batch"),
-            Sched::Batch(n) => write!(f, "batch:{n}"),
+        let share = |f: &mut fmt::Formatter<'_>, kind: &str, share: Share| match share {
+            Share { nice: 0, slice_us: 0 } => write!(f, "{kind}"),
+            Share { nice, slice_us: 0 } => write!(f, "{kind}:{nice}"),
+            Share { nice, slice_us } if slice_us % 1000 == 0 => write!(f, "{kind}:{nice}:{}ms", slice_us / 1000),
+            Share { nice, slice_us } => write!(f, "{kind}:{nice}:{slice_us}us"),
+        };
+        match *self {
+            Sched::Normal(s) => share(f, "normal", s),
+            Sched::Batch(s) => share(f, "batch", s),
             Sched::Idle => write!(f, "idle"),
             Sched::Fifo(p) => write!(f, "fifo:{p}"),
             Sched::RoundRobin(p) => write!(f, "rr:{p}"),
@@ -214,10 +264,24 @@ mod tests {
 
     #[test]
     fn text_goes_both_ways() {
-        for text in ["normal", "normal:-20", "normal:19", "batch", "batch:5", "idle", "fifo:1", "fifo:99", "rr:50"] {
+        for text in [
+            "normal",
+            "normal:-20",
+            "normal:19",
+            "normal:0:100us",
+            "normal:-5:3ms",
+            "batch",
+            "batch:5",
+            "batch:0:100ms",
+            "idle",
+            "fifo:1",
+            "fifo:99",
+            "rr:50",
+        ] {
             assert_eq!(Sched::parse(text).expect(text).to_string(), text);
         }
-        assert_eq!(Sched::parse("normal:0"), Some(Sched::Normal(0)));
+        assert_eq!(Sched::parse("normal:0"), Some(Sched::normal(0)));
+        assert_eq!(Sched::parse("normal:0:3000us"), Sched::parse("normal:0:3ms"));
         for text in [
             "",
             "fifo",
@@ -232,6 +296,15 @@ mod tests {
             "batch:-21",
             "deadline",
             "rr:300",
+            "normal:0:",
+            "normal:0:3",
+            "normal:0:99us",
+            "normal:0:101ms",
+            "normal:0:+3ms",
+            "normal:0:3ms:",
+            "normal::3ms",
+            "idle:0:3ms",
+            "fifo:5:3ms",
         ] {
             assert_eq!(Sched::parse(text), None, "{text}");
         }
@@ -240,9 +313,9 @@ mod tests {
     #[test]
     fn kernel_priorities_go_both_ways() {
         for (sched, prio) in [
-            (Sched::Normal(0), 120),
-            (Sched::Normal(-20), 100),
-            (Sched::Normal(19), 139),
+            (Sched::normal(0), 120),
+            (Sched::normal(-20), 100),
+            (Sched::normal(19), 139),
             (Sched::Fifo(99), 0),
             (Sched::Fifo(1), 98),
         ] {
@@ -250,7 +323,7 @@ mod tests {
         }
         assert_eq!(Sched::of_kernel_prio(-1), Sched::Fifo(99), "a deadline task");
         assert_eq!(Sched::of_kernel_prio(99), Sched::Fifo(1));
-        assert_eq!(Sched::of_kernel_prio(i32::MAX), Sched::Normal(19));
+        assert_eq!(Sched::of_kernel_prio(i32::MAX), Sched::normal(19));
         assert_eq!(Sched::of_kernel_prio(i32::MIN), Sched::Fifo(99));
     }
 }

@@ -251,6 +251,12 @@ switches! {
         /// NEXT_BUDDY: a woken task that is eligible preempts and becomes the `next` hint (needs wakeup_preemption
         /// and pick_buddy).
         next_buddy: bool = false,
+        /// A task may ask for a slice of its own (sched_runtime of sched_setattr, 6.12).
+        custom_slice: bool = true,
+        /// PREEMPT_SHORT: the running task has no protection against a woken one with a shorter slice (6.12).
+        preempt_short: bool = true,
+        /// RUN_TO_PARITY protects the running task for the shortest slice of all that are runnable, not for its own (6.17).
+        parity_min_slice: bool = true,
 
         // ---- groups ----
         /// sched_autogroup_enabled: the tasks of a session are a group (CONFIG_SCHED_AUTOGROUP). Only recordings and models
@@ -296,9 +302,8 @@ impl Features {
             | "last_buddy"
             | "wakeup_next_hint"
             | "yield_skip" => Some(PolicyKind::Cfs),
-            "base_slice_ns" | "place_lag" | "run_to_parity" | "delay_dequeue" | "pick_buddy" | "next_buddy" => {
-                Some(PolicyKind::Eevdf)
-            }
+            "base_slice_ns" | "place_lag" | "run_to_parity" | "delay_dequeue" | "pick_buddy" | "next_buddy"
+            | "custom_slice" | "preempt_short" | "parity_min_slice" => Some(PolicyKind::Eevdf),
             "fifo_slice_ns" => Some(PolicyKind::Fifo),
             _ => None,
         }
@@ -477,6 +482,9 @@ impl Preset {
                     cfs_bandwidth: CfsBandwidth::V6_3,
                     base_slice_ns: 750_000,
                     yield_forfeits: false,
+                    custom_slice: false,
+                    preempt_short: false,
+                    parity_min_slice: false,
                     ..v6_0
                 },
             ),

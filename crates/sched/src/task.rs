@@ -148,7 +148,7 @@ impl<P: Platform, L: Policy> Task<P, L> {
 impl<L: Policy> Entity<L> {
     fn new(policy: &L, sched: Sched) -> Self {
         let mut pol = policy.new_task(sched.nice());
-        if sched == Sched::Idle {
+        if sched != Sched::normal(sched.nice()) {
             sched.apply(policy, &mut pol);
         }
         Entity {

@@ -7,7 +7,7 @@
 
 use crate::thread::Threads;
 use contend_platform::{CpuId, Nanos, TaskId, Time};
-pub use contend_sched::class::Sched;
+pub use contend_sched::class::{Sched, Share};
 pub use contend_sched::policy::groups::{GROUPS_MAX, Group, GroupId, Groups};
 use fixedbitset::FixedBitSet;
 use rand_pcg::Pcg64Mcg;

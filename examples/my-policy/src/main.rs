@@ -25,7 +25,7 @@ impl Program for Hog {
 fn hogs() -> Workload {
     let mut w = Workload { horizon: Some(3_000 * MS), ..Workload::default() };
     for (i, nice) in [0, 0, 5].into_iter().enumerate() {
-        w.task(TaskSpec { sched: Some(Sched::Normal(nice)), ..TaskSpec::new(format!("hog{i}"), Hog) });
+        w.task(TaskSpec { sched: Some(Sched::normal(nice)), ..TaskSpec::new(format!("hog{i}"), Hog) });
     }
     w
 }

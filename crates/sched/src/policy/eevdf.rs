@@ -30,6 +30,9 @@ pub struct Eevdf {
     pick_buddy: bool,
     next_buddy: bool,
     wakeup_preemption: bool,
+    custom_slice: bool,
+    preempt_short: bool,
+    parity_min_slice: bool,
 }
 
 /// A queued entity, ordered by deadline, then by insertion.
@@ -58,6 +61,10 @@ pub struct EevdfRq {
     protected: Option<(Node, i64)>,
     /// V when last somebody was queued: where an empty queue starts again.
     floor: i64,
+    /// The slices of their own that queued entities which are awake have asked for, in no order.
+    slices: Vec<u64>,
+    /// How many queued entities are awake and have asked for none.
+    plain: usize,
     /// Hint: queued or running here, awake or not. Until it is picked, leaves, or has used its request up.
     next: Option<TaskId>,
     seq: u64,
@@ -72,6 +79,8 @@ pub struct EevdfTask {
     vprot: i64,
     vlag: i64,
     weight: u64,
+    /// In ns, as asked for; 0: the base slice.
+    slice: u64,
     exec_start: Time,
     sum_exec: u64,
     seq: u64,
@@ -142,6 +151,11 @@ impl EevdfRq {
         self.queue.insert(Node::of(task, t));
         self.weight += t.weight as i64;
         self.weighted += i128::from(t.weight) * i128::from(t.vruntime);
+        match t.slice {
+            _ if t.delayed => {}
+            0 => self.plain += 1,
+            slice => self.slices.push(slice),
+        }
     }
 
     fn remove(&mut self, task: TaskId, t: &EevdfTask) {
@@ -150,6 +164,14 @@ impl EevdfRq {
         self.floor = self.average();
         self.weight -= t.weight as i64;
         self.weighted -= i128::from(t.weight) * i128::from(t.vruntime);
+        match t.slice {
+            _ if t.delayed => {}
+            0 => self.plain -= 1,
+            slice => {
+                let at = self.slices.iter().position(|s| *s == slice).expect("it was queued with its slice");
+                self.slices.swap_remove(at);
+            }
+        }
         if self.next == Some(task) {
             self.next = None;
         }
@@ -180,21 +202,36 @@ impl Eevdf {
             pick_buddy: f.pick_buddy,
             next_buddy: f.next_buddy,
             wakeup_preemption: f.wakeup_preemption,
+            custom_slice: f.custom_slice,
+            preempt_short: f.preempt_short,
+            parity_min_slice: f.parity_min_slice,
         }
     }
 
+    /// A slice in ns: the one asked for, or the base slice.
+    fn slice(&self, asked: u64) -> u64 {
+        if asked == 0 { self.base_slice } else { asked }
+    }
+
     /// One slice in the entity's virtual time.
-    fn vslice(&self, weight: u64) -> i64 {
-        (self.base_slice * 1024 / weight) as i64
+    fn vslice(&self, t: &EevdfTask) -> i64 {
+        (self.slice(t.slice) * 1024 / t.weight) as i64
+    }
+
+    /// The shortest slice of the running entity and of those queued that are awake, in ns.
+    fn min_slice(&self, rq: &EevdfRq, curr: &EevdfTask) -> u64 {
+        let own = self.slice(curr.slice);
+        let own = if rq.plain > 0 { own.min(self.base_slice) } else { own };
+        rq.slices.iter().copied().fold(own, u64::min)
     }
 
     /// The bound of |lag|, in the entity's virtual time: two slices or one tick.
-    fn lag_limit(&self, weight: u64) -> i64 {
-        (self.tick.max(2 * self.base_slice) * 1024 / weight) as i64
+    fn lag_limit(&self, t: &EevdfTask) -> i64 {
+        (self.tick.max(2 * self.slice(t.slice)) * 1024 / t.weight) as i64
     }
 
     fn lag(&self, rq: &EevdfRq, t: &EevdfTask) -> i64 {
-        let limit = self.lag_limit(t.weight);
+        let limit = self.lag_limit(t);
         (rq.average() - t.vruntime).clamp(-limit, limit)
     }
 
@@ -207,13 +244,18 @@ impl Eevdf {
         rq.set_curr(t, now);
     }
 
+    /// The same; true if whoever finds it out has to reschedule: its request is used up, or its protection is over.
+    fn time_is_over(&self, rq: &mut EevdfRq, t: &mut EevdfTask, now: Time) -> bool {
+        self.update_curr(rq, t, now) || self.parity_min_slice && t.vruntime >= t.vprot
+    }
+
     /// The same; true if it has used its request up (it has a new deadline then).
     fn update_curr(&self, rq: &mut EevdfRq, t: &mut EevdfTask, now: Time) -> bool {
         Self::account(rq, t, now);
         if t.vruntime < t.deadline {
             return false;
         }
-        t.deadline = t.vruntime + self.vslice(t.weight);
+        t.deadline = t.vruntime + self.vslice(t);
         true
     }
 
@@ -245,6 +287,7 @@ impl Policy for Eevdf {
             vprot: 0,
             vlag: 0,
             weight: nice_to_weight(nice),
+            slice: 0,
             exec_start: 0,
             sum_exec: 0,
             seq: 0,
@@ -259,8 +302,8 @@ impl Policy for Eevdf {
         t.deadline = t.vruntime
             + match why {
                 // New tasks get half a slice: they come in between the others.
-                Enqueue::New => self.vslice(t.weight) / 2,
-                Enqueue::Wakeup { .. } => self.vslice(t.weight),
+                Enqueue::New => self.vslice(t) / 2,
+                Enqueue::Wakeup { .. } => self.vslice(t),
                 // A move is not a new request.
                 Enqueue::Migrate => left,
             };
@@ -307,6 +350,10 @@ impl Policy for Eevdf {
         t.exec_start = now;
         if t.vprot <= t.vruntime {
             t.vprot = t.deadline;
+            if self.parity_min_slice {
+                let least = self.min_slice(rq, t) * 1024 / t.weight;
+                t.vprot = t.vprot.min(t.vruntime + least as i64);
+            }
         }
         rq.set_curr(t, now);
     }
@@ -320,13 +367,13 @@ impl Policy for Eevdf {
         if why == Put::Yielded && eligible {
             if self.yield_forfeits {
                 t.vruntime = t.vruntime.max(t.deadline);
-                t.deadline = t.vruntime + self.vslice(t.weight);
+                t.deadline = t.vruntime + self.vslice(t);
             } else {
-                t.deadline += self.vslice(t.weight);
+                t.deadline += self.vslice(t);
             }
         }
         let average = rq.average();
-        let limit = self.lag_limit(t.weight);
+        let limit = self.lag_limit(t);
         let lag = (average - t.vruntime).clamp(-limit, limit);
         rq.floor = average;
         rq.curr = None;
@@ -351,11 +398,12 @@ impl Policy for Eevdf {
     }
 
     fn tick(&self, rq: &mut EevdfRq, task: TaskId, t: &mut EevdfTask, now: Time) -> bool {
-        let used_up = self.update_curr(rq, t, now);
-        if used_up && rq.next == Some(task) {
+        let deadline = t.deadline;
+        let over = self.time_is_over(rq, t, now);
+        if t.deadline != deadline && rq.next == Some(task) {
             rq.next = None;
         }
-        used_up && !rq.queue.is_empty()
+        over && !rq.queue.is_empty()
     }
 
     fn wakeup_preempt(
@@ -365,8 +413,7 @@ impl Policy for Eevdf {
         (task, woken): (TaskId, &EevdfTask),
         now: Time,
     ) -> bool {
-        if self.update_curr(rq, curr, now) {
-            // Its request is used up: whoever finds that out reschedules.
+        if self.time_is_over(rq, curr, now) {
             return true;
         }
         if !self.wakeup_preemption {
@@ -378,6 +425,9 @@ impl Policy for Eevdf {
                 rq.next = Some(task);
             }
             return eligible;
+        }
+        if self.preempt_short && self.slice(woken.slice) < self.slice(curr.slice) {
+            curr.vprot = curr.vruntime;
         }
         let curr_eligible = rq.eligible(curr.vruntime);
         if curr_eligible && self.run_to_parity && curr.vruntime < curr.vprot {
@@ -394,7 +444,7 @@ impl Policy for Eevdf {
         _: (TaskId, &EevdfTask),
         now: Time,
     ) -> bool {
-        self.update_curr(rq, curr, now)
+        self.time_is_over(rq, curr, now)
     }
 
     fn revive(&self, rq: &mut EevdfRq, task: TaskId, t: &mut EevdfTask, _now: Time) {
@@ -406,7 +456,7 @@ impl Policy for Eevdf {
             // It has overslept its debt; it starts anew without credit.
             t.vlag = 0;
             self.place(rq, t);
-            t.deadline = t.vruntime + self.vslice(t.weight);
+            t.deadline = t.vruntime + self.vslice(t);
         }
         rq.insert(task, t);
     }
@@ -430,6 +480,12 @@ impl Policy for Eevdf {
     }
     fn set_nice(&self, t: &mut EevdfTask, nice: i8) {
         t.set_weight(nice_to_weight(nice));
+    }
+    fn set_slice(&self, t: &mut EevdfTask, slice: u64) {
+        // What is left of a request stays: the next one is as long as asked for.
+        if self.custom_slice {
+            t.slice = slice;
+        }
     }
     fn sum_exec(&self, t: &EevdfTask) -> u64 {
         t.sum_exec

@@ -507,6 +507,9 @@ impl<L: Fair> Policy for Grouped<L> {
     fn set_nice(&self, t: &mut GroupedTask<L>, nice: i8) {
         self.inner.set_nice(&mut t.own, nice);
     }
+    fn set_slice(&self, t: &mut GroupedTask<L>, slice: u64) {
+        self.inner.set_slice(&mut t.own, slice);
+    }
     #[inline]
     fn sum_exec(&self, t: &GroupedTask<L>) -> u64 {
         self.inner.sum_exec(&t.own)

@@ -204,6 +204,11 @@ pub trait Policy: 'static {
     fn set_idle(&self, t: &mut Self::Task) {
         self.set_nice(t, 19);
     }
+    /// The slice that the task asks for, in ns (0: the policy's own); not queued at this moment. A policy that does not know slices of a
+    /// task's own ignores it, as kernels did.
+    fn set_slice(&self, t: &mut Self::Task, slice: u64) {
+        let _ = (t, slice);
+    }
     /// The task is of this group from now on; it is not queued at this moment. A policy without groups has one.
     fn join(&self, t: &mut Self::Task, group: GroupId) {
         let _ = (t, group);

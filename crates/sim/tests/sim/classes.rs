@@ -92,7 +92,7 @@ fn nobody_escapes_throttling_by_changing_its_class() {
 #[test]
 fn priorities_decide_under_every_preset() {
     for p in Preset::all() {
-        let tasks = [("low", Sched::Fifo(10)), ("high", Sched::Fifo(90)), ("fair", Sched::Normal(-20))];
+        let tasks = [("low", Sched::Fifo(10)), ("high", Sched::Fifo(90)), ("fair", Sched::normal(-20))];
         let mut w = Workload::default();
         for (name, sched) in tasks {
             w.task(of(sched, hog(name, 100 * MS)));
@@ -305,7 +305,7 @@ fn batch_tasks_do_not_preempt() {
             let r = run_with(machine("1c"), p.policy, p.features, w, 3000 * MS, None);
             (r.trace_hash, r.tasks[0].run.wait_sum / MS)
         };
-        let (normal, batch) = (ran(Sched::default(), true), ran(Sched::Batch(0), true));
+        let (normal, batch) = (ran(Sched::default(), true), ran(Sched::batch(0), true));
         // EEVDF owes whoever sleeps little, so that a normal task waits nearly as long.
         if preset(name).policy == PolicyKind::Cfs {
             assert!(batch.1 > normal.1 + 20, "{name}: {normal:?} and {batch:?} ms");

@@ -133,10 +133,10 @@ impl Program for Anything {
                 0 => Sched::Fifo(cx.rng.random_range(1..100)),
                 1 => Sched::RoundRobin(50),
                 2 => Sched::Idle,
-                3 => Sched::Batch(5),
+                3 => Sched::batch(5),
                 _ => Sched::default(),
             }),
-            9 => Op::SetScheduler(Sched::Normal(cx.rng.random_range(-5..6))),
+            9 => Op::SetScheduler(Sched::normal(cx.rng.random_range(-5..6))),
             10 if !self.pinned => {
                 let mut set = FixedBitSet::with_capacity(self.cpus);
                 set.set_range(.., true);

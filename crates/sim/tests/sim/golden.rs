@@ -10,7 +10,7 @@ fn small() -> Workload {
     let ping = w.object("ping", ObjectKind::Pipe { capacity: 4096 });
     let pong = w.object("pong", ObjectKind::Pipe { capacity: 4096 });
     w.task(hog("hog", 9 * MS));
-    w.task(TaskSpec { sched: Some(Sched::Normal(5)), ..hog("nice", 9 * MS) });
+    w.task(TaskSpec { sched: Some(Sched::normal(5)), ..hog("nice", 9 * MS) });
     w.task(script("nap", vec![Op::Run(MS), Op::Sleep(5 * MS), Op::Run(MS)]));
     let a = vec![Op::Write(ping, 1), Op::Read(pong, 1), Op::Run(MS / 2), Op::Write(ping, 1)];
     let b = vec![Op::Read(ping, 1), Op::Run(MS / 2), Op::Write(pong, 1), Op::Read(ping, 1)];

@@ -20,7 +20,7 @@ fn after_exec_on(on: &str, from: usize, preset: &Preset, sched: Sched, beside: &
     let mut w = Workload { horizon: Some(200 * MS), ..Workload::default() };
     for &(cpu, nice) in beside {
         let hog = script("hog", vec![Op::Run(1000 * MS)]);
-        w.task(TaskSpec { affinity: Some(cpus(&[cpu])), sched: Some(Sched::Normal(nice)), background: true, ..hog });
+        w.task(TaskSpec { affinity: Some(cpus(&[cpu])), sched: Some(Sched::normal(nice)), background: true, ..hog });
     }
     let went = Arc::new(AtomicUsize::new(usize::MAX));
     let seen = Arc::clone(&went);

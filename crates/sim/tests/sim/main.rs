@@ -19,6 +19,7 @@ mod preempt;
 mod remote_wakeups;
 mod rowand;
 mod scale;
+mod slices;
 mod spinlocks;
 mod threads;
 mod timeline;

@@ -32,7 +32,7 @@ fn waits(r: &RunResult) -> (u64, u64) {
 #[test]
 fn a_lazy_preemption_waits_for_the_tick() {
     let tick = 1_000_000_000 / u64::from(machine("2c").hz);
-    let fair = Sched::Normal(0);
+    let fair = Sched::normal(0);
     let (at_once, _) = waits(&run("2c", Preempt::None, 1, fair));
     let (mean, most) = waits(&run("2c", Preempt::Lazy, 1, fair));
     assert!(at_once < 20_000, "{at_once}");
@@ -42,13 +42,13 @@ fn a_lazy_preemption_waits_for_the_tick() {
 
 #[test]
 fn a_lazy_preemption_needs_no_interrupt() {
-    let ipis = |preempt| run("2c", preempt, 1, Sched::Normal(0)).counts.ipis;
+    let ipis = |preempt| run("2c", preempt, 1, Sched::normal(0)).counts.ipis;
     assert!(ipis(Preempt::None) == ipis(Preempt::Lazy) + 20, "{} {}", ipis(Preempt::None), ipis(Preempt::Lazy));
 }
 
 #[test]
 fn nothing_is_late_where_the_cpu_returns_to_user_mode_anyway() {
-    let fair = Sched::Normal(0);
+    let fair = Sched::normal(0);
     // The waker runs there, or the wake-up comes as an interrupt: from another cache it is queued.
     for (on, waker) in [("2c", 0), ("2l1c", 1)] {
         let (mean, _) = waits(&run(on, Preempt::Lazy, waker, fair));

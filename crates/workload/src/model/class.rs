@@ -4,14 +4,14 @@ use contend_sim::program::Sched;
 
 /// The value of `sched`, where `nice` does not say it all.
 pub fn text(sched: Sched) -> Option<String> {
-    (!matches!(sched, Sched::Normal(_))).then(|| sched.to_string())
+    (sched != Sched::normal(sched.nice())).then(|| sched.to_string())
 }
 
 /// What `nice` and `sched` say together; else the key that is wrong, what was found, and what would be right.
 pub fn read(nice: i8, sched: Option<&str>) -> Result<Sched, (&'static str, String, String)> {
     let Some(text) = sched else {
         return if (-20..=19).contains(&nice) {
-            Ok(Sched::Normal(nice))
+            Ok(Sched::normal(nice))
         } else {
             Err(("nice", nice.to_string(), "-20 to 19".into()))
         };

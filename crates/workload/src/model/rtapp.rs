@@ -42,8 +42,8 @@ pub fn rt_app(model: &Fitted) -> String {
         }
         phases.insert("turns".into(), Value::Object(events));
         let (policy, priority) = match role.class() {
-            Sched::Normal(nice) => (Policy::Other, nice),
-            Sched::Batch(nice) => (Policy::Batch, nice),
+            Sched::Normal(s) => (Policy::Other, s.nice),
+            Sched::Batch(s) => (Policy::Batch, s.nice),
             Sched::Idle => (Policy::Idle, 0),
             Sched::Fifo(prio) => (Policy::Fifo, prio as i8),
             Sched::RoundRobin(prio) => (Policy::RoundRobin, prio as i8),

@@ -1,6 +1,6 @@
 //! The steps that an exact model's tasks do.
 
-use contend_sim::program::Sched;
+use contend_sim::program::{Sched, Share};
 
 /// One step in 8 bytes: a kind in the upper 8 bits, why it sleeps or how it wakes in the next 6, a number below.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -104,8 +104,8 @@ impl Step {
             What::Locked => (10, 0, 0),
             What::Unlock(mutex) => (11, 0, mutex.into()),
             What::Sched(sched) => {
-                let (class, prio) = pack(sched);
-                (12, class, prio.into())
+                let (class, n) = pack(sched);
+                (12, class, n)
             }
             What::Extra(ns) => (13, 0, ns),
             What::Exec => (14, 0, 0),
@@ -129,7 +129,7 @@ impl Step {
             9 => What::Lock(n as u32, self.0 >> 50 & 1 != 0),
             10 => What::Locked,
             11 => What::Unlock(n as u32),
-            12 => What::Sched(unpack(self.0 >> 50 & 0x3f, n as u8)),
+            12 => What::Sched(unpack(self.0 >> 50 & 0x3f, n)),
             13 => What::Extra(n),
             14 => What::Exec,
             15 => What::Barrier(n as u32),
@@ -138,21 +138,24 @@ impl Step {
     }
 }
 
-/// A class in 6 bits, and its priority or nice value in 8.
-fn pack(sched: Sched) -> (u64, u8) {
+/// A class in 6 bits; its priority or nice value in the lowest 8 of the others, its slice above.
+fn pack(sched: Sched) -> (u64, u64) {
+    let share = |s: Share| u64::from(s.nice.cast_unsigned()) | u64::from(s.slice_us) << 8;
     match sched {
-        Sched::Normal(nice) => (0, nice.cast_unsigned()),
-        Sched::Batch(nice) => (1, nice.cast_unsigned()),
+        Sched::Normal(s) => (0, share(s)),
+        Sched::Batch(s) => (1, share(s)),
         Sched::Idle => (2, 0),
-        Sched::Fifo(prio) => (3, prio),
-        Sched::RoundRobin(prio) => (4, prio),
+        Sched::Fifo(prio) => (3, prio.into()),
+        Sched::RoundRobin(prio) => (4, prio.into()),
     }
 }
 
-fn unpack(class: u64, prio: u8) -> Sched {
+fn unpack(class: u64, n: u64) -> Sched {
+    let prio = n as u8;
+    let share = || Share { nice: prio.cast_signed(), slice_us: (n >> 8) as u32 };
     match class {
-        0 => Sched::Normal(prio.cast_signed()),
-        1 => Sched::Batch(prio.cast_signed()),
+        0 => Sched::Normal(share()),
+        1 => Sched::Batch(share()),
         2 => Sched::Idle,
         3 => Sched::Fifo(prio),
         _ => Sched::RoundRobin(prio),

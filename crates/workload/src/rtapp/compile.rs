@@ -308,10 +308,10 @@ fn sched(policy: Policy, priority: Option<i32>) -> Sched {
     let nice = priority.unwrap_or(0).clamp(-20, 19) as i8;
     let prio = priority.unwrap_or(PRIORITY).clamp(1, 99) as u8;
     match policy {
-        Policy::Batch => Sched::Batch(nice),
+        Policy::Batch => Sched::batch(nice),
         Policy::Idle => Sched::Idle,
         Policy::Fifo => Sched::Fifo(prio),
         Policy::RoundRobin => Sched::RoundRobin(prio),
-        Policy::Other | Policy::Deadline => Sched::Normal(nice),
+        Policy::Other | Policy::Deadline => Sched::normal(nice),
     }
 }

@@ -142,7 +142,7 @@ pub struct NiceList(pub Vec<i8>);
 impl NiceList {
     /// What it means for the `i`-th task: nothing of its own for 0, which every task has.
     pub fn sched(&self, i: u64) -> Option<Sched> {
-        Some(self.0[(i % self.0.len() as u64) as usize]).filter(|n| *n != 0).map(Sched::Normal)
+        Some(self.0[(i % self.0.len() as u64) as usize]).filter(|n| *n != 0).map(Sched::normal)
     }
     /// Does it say anything?
     pub fn is_given(&self) -> bool {

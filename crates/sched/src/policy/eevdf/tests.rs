@@ -35,11 +35,14 @@ fn naive(d: &Drive<Eevdf>) -> Option<usize> {
 fn slices_and_bounds() {
     let p = eevdf(&Features::default());
     assert_eq!(p.base_slice, 2_800_000);
-    assert_eq!(p.vslice(1024), 2_800_000);
-    assert_eq!(p.vslice(2048), 1_400_000);
-    assert_eq!(p.lag_limit(1024), 5_600_000, "two slices are more than a tick");
+    let of = |p: &Eevdf, weight, slice| EevdfTask { weight, slice, ..p.new_task(0) };
+    assert_eq!(p.vslice(&of(&p, 1024, 0)), 2_800_000);
+    assert_eq!(p.vslice(&of(&p, 2048, 0)), 1_400_000);
+    assert_eq!(p.vslice(&of(&p, 2048, 100_000)), 50_000, "its own slice is not scaled by the CPUs");
+    assert_eq!(p.lag_limit(&of(&p, 1024, 0)), 5_600_000, "two slices are more than a tick");
+    assert_eq!(p.lag_limit(&of(&p, 1024, 100_000)), 4_000_000, "a tick is more than two of 0.1 ms");
     assert_eq!(
-        Eevdf::new(&Features::default(), 1, TICK).lag_limit(1024),
+        Eevdf::new(&Features::default(), 1, TICK).lag_limit(&of(&p, 1024, 0)),
         4_000_000,
         "a tick is more than two of 0.7 ms"
     );
@@ -286,7 +289,7 @@ proptest! {
                 prop_assert!((-w..=0).contains(&lags), "{lags}");
             }
             for t in &d.tasks {
-                prop_assert!(t.vlag.abs() <= d.policy.lag_limit(t.weight));
+                prop_assert!(t.vlag.abs() <= d.policy.lag_limit(t));
             }
         }
     }

@@ -263,7 +263,7 @@ mod tests {
     fn roles_are_of_one_class_and_nice_value() {
         let mut model = Exact::default();
         for (pid, sched) in (1..).zip(["fifo:50", "", "fifo:50"]) {
-            let sched = Sched::parse(sched).unwrap_or(Sched::Normal(10));
+            let sched = Sched::parse(sched).unwrap_or(Sched::normal(10));
             let name = "head".into();
             model.tasks.push(Task { name, pid, sched, session: None, from: 0, to: 0, initial: true, exited: true });
         }

@@ -218,7 +218,7 @@ fn forks_are_named_by_task_and_count() {
     let mut p = player(text);
     assert_eq!(p.play(9), "run 1, spawn b-1-0, run 1, spawn b-1-1, exit");
     let b = p.spawned.remove(0);
-    assert_eq!((b.sched, b.affinity.as_ref().unwrap().ones().collect::<Vec<_>>()), (Some(Sched::Normal(3)), vec![1]));
+    assert_eq!((b.sched, b.affinity.as_ref().unwrap().ones().collect::<Vec<_>>()), (Some(Sched::normal(3)), vec![1]));
     assert_eq!(Player::new(b).play(9), "sleep 5, exit");
 }
 
@@ -248,7 +248,7 @@ fn priority_changes_where_a_phase_says_so_and_stays() {
         r#""priority" : -3, "loop" : 1, "phases" : { "a" : { "run" : 1 }, "b" : { "priority" : 5, "run" : 2 },
            "c" : { "run" : 3 }, "d" : { "policy" : "SCHED_OTHER", "cpus" : [0], "run" : 4 } }"#,
     );
-    assert_eq!(workload(&text).tasks[0].sched, Some(Sched::Normal(-3)));
+    assert_eq!(workload(&text).tasks[0].sched, Some(Sched::normal(-3)));
     assert_eq!(player(&text).play(99), "run 1, sched normal:5, run 2, run 3, cpus [0], sched normal, run 4, exit");
 }
 
@@ -273,7 +273,7 @@ fn classes_that_are_not_said_are_open() {
     let text = task(r#""loop" : 1, "phases" : { "a" : { "run" : 1 }, "b" : { "policy" : "SCHED_OTHER", "run" : 2 } }"#);
     assert_eq!(workload(&text).tasks[0].sched, None);
     assert_eq!(player(&text).play(9), "run 1, sched normal, run 2, exit");
-    for (own, child) in [("", None), (r#""policy" : "SCHED_FIFO","#, Some(Sched::Normal(0)))] {
+    for (own, child) in [("", None), (r#""policy" : "SCHED_FIFO","#, Some(Sched::normal(0)))] {
         let text = format!(
             r#"{{ "tasks" : {{ "a" : {{ {own} "loop" : 1, "fork" : "b" }}, "b" : {{ "instance" : 0, "run" : 1 }} }} }}"#
         );

@@ -146,8 +146,8 @@ cmd-10 [000] d..2. 1.000500: sched_switch: prev_comm=cmd prev_pid=10 prev_prio=1
 ";
     let spec = small();
     let (model, r) = spec.model(text.into(), &|_| Ok(free())).expect("a recording");
-    let (fifo, nice) = (Sched::Fifo(80), Sched::Normal(5));
-    assert_eq!(model.scheds_of(0).collect::<Vec<_>>(), [Sched::Normal(0), fifo, nice]);
+    let (fifo, nice) = (Sched::Fifo(80), Sched::normal(5));
+    assert_eq!(model.scheds_of(0).collect::<Vec<_>>(), [Sched::normal(0), fifo, nice]);
     assert_eq!((r.realtime, r.reclassed, model.main_sched(0)), (1, 2, fifo));
     let told: Vec<What> = model.steps_of(0).filter(|s| matches!(s, What::Run(_) | What::Sched(_))).collect();
     // What it became in the run in which it executed a program it was from there on, as with chrt; elsewhere after the run.
