@@ -56,7 +56,7 @@ TOMLS = {
     "cost-in-a-switch": (
         "[switch.quick]\nsis_core = false",
         "[switch.quick]\nmachine.lines.llc = 40",
-        "study.toml:12: switch.quick.machine: unknown feature",
+        "study.toml:12: switch.quick.machine: a key of the machine, not a feature",
     ),
     "switch-value": ("sis_core = false", 'sis_core = "maybe"', "study.toml:11: switch.quick: `sis_core` = `maybe`"),
     "switch-name": ("[switch.quick]", "[switch.fast]", "published.csv:2: table: found 'pairs/quick'"),
