@@ -260,11 +260,11 @@ def _features(section: Section | None, policy: str) -> Settings:
                 f"{section.at(key)}: a study compares switches of one policy (`contend list features`); other policies "
                 "stand in the variants of [[beyond]]"
             )
-        of = next((of for of in ("machine", "guest.workload", "workload") if f"{key}.".startswith(f"{of}.")), None)
-        if of is not None:
+        owner = next((o for o in ("machine", "workload") if f"{key}.".removeprefix("guest.").startswith(f"{o}.")), None)
+        if owner is not None:
             raise StudyInvalid(
-                f"{section.at(key)}: a key of the {of.removeprefix('guest.')}, not a feature: it stands in the `set` or "
-                "`vary` of a [[workload]] or [[beyond]], and is the same for all that is compared"
+                f"{section.at(key)}: a key of the {owner}, not a feature: it stands in the `set` or `vary` of a "
+                "[[workload]] or [[beyond]], and is the same for all that is compared"
             )
         if key not in known:
             raise StudyInvalid(
