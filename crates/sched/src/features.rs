@@ -45,6 +45,18 @@ words! {
 }
 
 words! {
+    /// Whether a wake-up's search for an idle CPU takes one that has nothing but SCHED_IDLE tasks.
+    SchedIdleCpu {
+        /// No (before 5.4).
+        Off = "off",
+        /// Yes (5.4 to today).
+        Any = "any",
+        /// For tasks that are not SCHED_IDLE themselves (a change of February 2026).
+        Others = "others",
+    }
+}
+
+words! {
     /// Which of waker's and wakee's CPU the search starts from.
     WakeAffine {
         /// Always the wakee's last CPU.
@@ -179,6 +191,8 @@ switches! {
         recent_used_cpu: bool = true,
         /// How an idle CPU is looked for near the target.
         idle_search: IdleSearch = IdleSearch::SisUtil,
+        /// Whether CPUs with nothing but SCHED_IDLE tasks count as idle for a wake-up.
+        sched_idle_cpu: SchedIdleCpu = SchedIdleCpu::Any,
         /// SIS_PROP: bound the 5.2 scan by average idle time over scan cost.
         sis_prop: bool = true,
         /// SIS_AVG_CPU: skip the 5.2 scan when the average idle time is below its cost.
@@ -403,6 +417,7 @@ impl Preset {
             wake_wide: false,
             recent_used_cpu: false,
             idle_search: IdleSearch::V2_6_37,
+            sched_idle_cpu: SchedIdleCpu::Off,
             balance: Balance::V3_6,
             ni_random: false,
             wakeup_next_hint: false,
@@ -439,6 +454,7 @@ impl Preset {
             Features { sis_limit: true, sis_next_cpu: true, sis_rotate: true, smt_weight_cached: true, ..v5_2.clone() };
         let v5_8 = Features {
             wake_path: WakePath::Ttwu58,
+            sched_idle_cpu: SchedIdleCpu::Any,
             balance: Balance::V6_18,
             cfs_bandwidth: CfsBandwidth::V5_4,
             ..v5_2.clone()

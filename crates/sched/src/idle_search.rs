@@ -3,10 +3,12 @@
 //! Every probe reads a line of a remote run queue, which is the scarce resource: what a search costs comes from the lines
 //! it touches, not from a formula.
 
+use crate::class::Sched;
 use crate::cpuset::Affinity;
-use crate::features::IdleSearch;
+use crate::features::{IdleSearch, SchedIdleCpu};
 use crate::kernel::{Kernel, Llc};
 use crate::policy::Policy;
+use crate::rq::peek_sched_idle;
 use contend_platform::Ordering::{Acquire, Relaxed, Release};
 use contend_platform::{CpuId, SchedPlatform, TaskId, Work};
 
@@ -20,6 +22,22 @@ fn met_first(core: &[CpuId], cpu: CpuId, start: CpuId, affinity: &Affinity) -> b
 fn wrap(cpus: &[CpuId], start: CpuId) -> impl Iterator<Item = CpuId> + '_ {
     let at = cpus.iter().position(|c| *c >= start).unwrap_or(0);
     cpus[at..].iter().chain(&cpus[..at]).copied()
+}
+
+/// For whom a CPU is looked for.
+struct Wakee<'a> {
+    affinity: &'a Affinity,
+    /// A CPU with nothing but `SCHED_IDLE` tasks is as good as an idle one (`sched_idle_cpu`).
+    takes_sched_idle: bool,
+}
+
+/// What a look at a CPU finds.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Found {
+    Idle,
+    /// Nothing but `SCHED_IDLE` tasks, and the wakee takes that.
+    SchedIdle,
+    Busy,
 }
 
 impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
@@ -38,23 +56,47 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         target: CpuId,
         affinity: &Affinity,
     ) -> CpuId {
+        let wakee = &Wakee { affinity, takes_sched_idle: self.takes_sched_idle(p, task) };
         match self.features.idle_search {
             IdleSearch::None => target,
-            IdleSearch::V2_6_37 => self.sis_2_6_37(p, prev, target, affinity),
+            IdleSearch::V2_6_37 => self.sis_2_6_37(p, prev, target, wakee),
             // Until 3.8 the target alone was asked first, and a pair of tasks went round its package hand in hand.
-            IdleSearch::V3_6 => self.sis_3_6(p, target, target, affinity),
-            IdleSearch::V3_9 => self.sis_3_6(p, prev, target, affinity),
-            IdleSearch::Buddy => self.sis_buddy(p, target, affinity),
-            IdleSearch::V5_2 => self.sis_5_2(p, task, prev, target, affinity),
-            IdleSearch::SisUtil => self.sis_util(p, task, prev, target, affinity),
+            IdleSearch::V3_6 => self.sis_3_6(p, target, target, wakee),
+            IdleSearch::V3_9 => self.sis_3_6(p, prev, target, wakee),
+            IdleSearch::Buddy => self.sis_buddy(p, target, wakee),
+            IdleSearch::V5_2 => self.sis_5_2(p, task, prev, target, wakee),
+            IdleSearch::SisUtil => self.sis_util(p, task, prev, target, wakee),
         }
+    }
+
+    /// Does the task being woken take a CPU of `SCHED_IDLE` tasks for idle?
+    fn takes_sched_idle(&self, p: &P, task: TaskId) -> bool {
+        match self.features.sched_idle_cpu {
+            SchedIdleCpu::Off => false,
+            SchedIdleCpu::Any => true,
+            // SAFETY: the task is WAKING: its entity is the waker's.
+            SchedIdleCpu::Others => unsafe { p.read(&self.task(task).ent, |e| e.sched != Sched::Idle) },
+        }
+    }
+
+    /// One probe.
+    fn look_for(&self, p: &P, cpu: CpuId, wakee: &Wakee<'_>) -> Found {
+        match self.probe(p, cpu) {
+            (true, _) => Found::Idle,
+            (_, peek) if wakee.takes_sched_idle && peek_sched_idle(peek) => Found::SchedIdle,
+            _ => Found::Busy,
+        }
+    }
+
+    fn is_free(&self, p: &P, cpu: CpuId, wakee: &Wakee<'_>) -> bool {
+        self.look_for(p, cpu, wakee) != Found::Busy
     }
 
     // ---- 2.6.37 ----------------------------------------------------------------------------------------------
 
-    fn sis_2_6_37(&self, p: &P, prev: CpuId, target: CpuId, affinity: &Affinity) -> CpuId {
+    fn sis_2_6_37(&self, p: &P, prev: CpuId, target: CpuId, wakee: &Wakee<'_>) -> CpuId {
         let this = p.cpu();
-        if (target == this || target == prev) && affinity.allows(target) && self.idle_cpu(p, target) {
+        if (target == this || target == prev) && wakee.affinity.allows(target) && self.idle_cpu(p, target) {
             p.idle_search(1, true);
             return target;
         }
@@ -63,7 +105,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             if !self.share_llc(domain.span[0], target) || domain.span.len() > self.llc(target).cpus.len() {
                 break;
             }
-            for &cpu in domain.span.iter().filter(|c| affinity.allows(**c)) {
+            for &cpu in domain.span.iter().filter(|c| wakee.affinity.allows(**c)) {
                 probes += 1;
                 if self.idle_cpu(p, cpu) {
                     p.idle_search(probes, true);
@@ -80,15 +122,15 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
 
     // ---- 3.6 and 3.9 -----------------------------------------------------------------------------------------
 
-    fn sis_3_6(&self, p: &P, prev: CpuId, target: CpuId, affinity: &Affinity) -> CpuId {
-        if let Some(cpu) = self.quick(p, prev, target, affinity) {
+    fn sis_3_6(&self, p: &P, prev: CpuId, target: CpuId, wakee: &Wakee<'_>) -> CpuId {
+        if let Some(cpu) = self.quick(p, prev, target, wakee) {
             return cpu;
         }
         let mut probes = 0;
         let llc = self.llc(target).cpus.len();
         for domain in self.domains.of(target).iter().rev().filter(|d| d.span.len() <= llc) {
             for group in domain.groups_from(domain.group_of(target)) {
-                let Some(first) = group.iter().find(|c| affinity.allows(**c)) else { continue };
+                let Some(first) = group.iter().find(|c| wakee.affinity.allows(**c)) else { continue };
                 let idle = group.iter().all(|cpu| {
                     probes += 1;
                     self.idle_cpu(p, *cpu)
@@ -109,8 +151,8 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
     /// "its SMT sibling", and that the buddies of siblings are cross-wired so that nothing bounces. Here the cores of a cache are
     /// pairs, in their order, and a CPU's buddy is the thread of the same number in the other core: one pair never leaves it. An
     /// odd core is left with its own threads.
-    fn sis_buddy(&self, p: &P, target: CpuId, affinity: &Affinity) -> CpuId {
-        if let Some(cpu) = self.quick(p, target, target, affinity) {
+    fn sis_buddy(&self, p: &P, target: CpuId, wakee: &Wakee<'_>) -> CpuId {
+        if let Some(cpu) = self.quick(p, target, target, wakee) {
             return cpu;
         }
         let own = self.topo.core_cpus(self.topo.core_of(target));
@@ -122,7 +164,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         let there = cores.get(at ^ 1).map_or(own, |c| self.topo.core_cpus(*c));
         let mut probes = 0;
         for &cpu in there[thread % there.len()..].iter().chain(&there[..thread % there.len()]) {
-            if cpu == target || !affinity.allows(cpu) {
+            if cpu == target || !wakee.affinity.allows(cpu) {
                 continue;
             }
             probes += 1;
@@ -136,11 +178,12 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
     }
 
     /// target idle, or prev idle and near.
-    fn quick(&self, p: &P, prev: CpuId, target: CpuId, affinity: &Affinity) -> Option<CpuId> {
-        if affinity.allows(target) && self.idle_cpu(p, target) {
+    fn quick(&self, p: &P, prev: CpuId, target: CpuId, wakee: &Wakee<'_>) -> Option<CpuId> {
+        if wakee.affinity.allows(target) && self.is_free(p, target, wakee) {
             return Some(target);
         }
-        if prev != target && self.share_llc(prev, target) && affinity.allows(prev) && self.idle_cpu(p, prev) {
+        if prev != target && self.share_llc(prev, target) && wakee.affinity.allows(prev) && self.is_free(p, prev, wakee)
+        {
             return Some(prev);
         }
         None
@@ -152,7 +195,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         task: TaskId,
         prev: CpuId,
         target: CpuId,
-        affinity: &Affinity,
+        wakee: &Wakee<'_>,
         always_replace: bool,
     ) -> Option<CpuId> {
         if !self.features.recent_used_cpu {
@@ -161,7 +204,11 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         // SAFETY: the waker owns the wakee (pi_lock).
         let recent = unsafe { p.read(&self.task(task).info, |i| i.recent_used_cpu) };
         let found = recent.filter(|&r| {
-            r != prev && r != target && self.share_llc(r, target) && affinity.allows(r) && self.idle_cpu(p, r)
+            r != prev
+                && r != target
+                && self.share_llc(r, target)
+                && wakee.affinity.allows(r)
+                && self.is_free(p, r, wakee)
         });
         if found.is_some() || always_replace || recent.is_none() {
             // SAFETY: as above.
@@ -172,28 +219,28 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
 
     // ---- 5.2 and the 2019 series -----------------------------------------------------------------------------
 
-    fn sis_5_2(&self, p: &P, task: TaskId, prev: CpuId, target: CpuId, affinity: &Affinity) -> CpuId {
-        if let Some(cpu) = self.quick(p, prev, target, affinity) {
+    fn sis_5_2(&self, p: &P, task: TaskId, prev: CpuId, target: CpuId, wakee: &Wakee<'_>) -> CpuId {
+        if let Some(cpu) = self.quick(p, prev, target, wakee) {
             return cpu;
         }
-        if let Some(cpu) = self.recent(p, task, prev, target, affinity, false) {
+        if let Some(cpu) = self.recent(p, task, prev, target, wakee, false) {
             return cpu;
         }
         if self.features.sis_core
-            && let Some(cpu) = self.select_idle_core(p, target, affinity)
+            && let Some(cpu) = self.select_idle_core(p, target, wakee)
         {
             return cpu;
         }
-        if let Some(cpu) = self.select_idle_cpu_5_2(p, target, affinity) {
+        if let Some(cpu) = self.select_idle_cpu_5_2(p, target, wakee) {
             return cpu;
         }
-        if let Some(cpu) = self.select_idle_smt(p, target, affinity) {
+        if let Some(cpu) = self.select_idle_smt(p, target, wakee) {
             return cpu;
         }
         target
     }
 
-    fn select_idle_core(&self, p: &P, target: CpuId, affinity: &Affinity) -> Option<CpuId> {
+    fn select_idle_core(&self, p: &P, target: CpuId, wakee: &Wakee<'_>) -> Option<CpuId> {
         let llc = self.llc(target);
         if self.topo.core_cpus(self.topo.core_of(target)).len() < 2 {
             return None;
@@ -204,7 +251,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         let mut probes = 0;
         for cpu in wrap(&llc.cpus, target) {
             let core = self.topo.core_cpus(self.topo.core_of(cpu));
-            if !met_first(core, cpu, target, affinity) {
+            if !met_first(core, cpu, target, wakee.affinity) {
                 continue;
             }
             let mut idle = true;
@@ -224,7 +271,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         None
     }
 
-    fn select_idle_cpu_5_2(&self, p: &P, target: CpuId, affinity: &Affinity) -> Option<CpuId> {
+    fn select_idle_cpu_5_2(&self, p: &P, target: CpuId, wakee: &Wakee<'_>) -> Option<CpuId> {
         let f = &self.features;
         let llc = self.llc(target);
         let size = llc.cpus.len() as u64;
@@ -273,11 +320,11 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
                 p.idle_search(probes, false);
                 return None;
             }
-            if !affinity.allows(cpu) {
+            if !wakee.affinity.allows(cpu) {
                 continue;
             }
             probes += 1;
-            if self.idle_cpu(p, cpu) {
+            if self.is_free(p, cpu, wakee) {
                 found = Some(cpu);
                 break;
             }
@@ -291,21 +338,21 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         found
     }
 
-    fn select_idle_smt(&self, p: &P, target: CpuId, affinity: &Affinity) -> Option<CpuId> {
+    fn select_idle_smt(&self, p: &P, target: CpuId, wakee: &Wakee<'_>) -> Option<CpuId> {
         let core = self.topo.core_cpus(self.topo.core_of(target));
         if core.len() < 2 {
             return None;
         }
-        core.iter().copied().find(|c| affinity.allows(*c) && self.idle_cpu(p, *c))
+        core.iter().copied().find(|c| wakee.affinity.allows(*c) && self.is_free(p, *c, wakee))
     }
 
     // ---- 6.0 to today ----------------------------------------------------------------------------------------
 
-    fn sis_util(&self, p: &P, task: TaskId, prev: CpuId, target: CpuId, affinity: &Affinity) -> CpuId {
-        if let Some(cpu) = self.quick(p, prev, target, affinity) {
+    fn sis_util(&self, p: &P, task: TaskId, prev: CpuId, target: CpuId, wakee: &Wakee<'_>) -> CpuId {
+        if let Some(cpu) = self.quick(p, prev, target, wakee) {
             return cpu;
         }
-        if let Some(cpu) = self.recent(p, task, prev, target, affinity, true) {
+        if let Some(cpu) = self.recent(p, task, prev, target, wakee, true) {
             return cpu;
         }
         let llc = self.llc(target);
@@ -314,7 +361,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         if smt
             && !idle_core
             && self.share_llc(prev, target)
-            && let Some(cpu) = self.select_idle_smt(p, prev, affinity)
+            && let Some(cpu) = self.select_idle_smt(p, prev, wakee)
         {
             return cpu;
         }
@@ -332,19 +379,18 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         for cpu in wrap(&llc.cpus, start) {
             if idle_core {
                 let core = self.topo.core_cpus(self.topo.core_of(cpu));
-                if !met_first(core, cpu, start, affinity) {
+                if !met_first(core, cpu, start, wakee.affinity) {
                     continue;
                 }
                 let mut idle = true;
                 for &thread in core {
                     probes += 1;
-                    if !self.idle_cpu(p, thread) {
-                        idle = false;
-                        if remembered.is_some() {
-                            break;
-                        }
-                    } else if remembered.is_none() && affinity.allows(thread) {
+                    let found = self.look_for(p, thread, wakee);
+                    idle &= found == Found::Idle;
+                    if remembered.is_none() && found != Found::Busy && wakee.affinity.allows(thread) {
                         remembered = Some(thread);
+                    } else if found != Found::Idle && remembered.is_some() {
+                        break;
                     }
                 }
                 if idle {
@@ -356,11 +402,11 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
                 if nr == 0 {
                     break;
                 }
-                if !affinity.allows(cpu) {
+                if !wakee.affinity.allows(cpu) {
                     continue;
                 }
                 probes += 1;
-                if self.idle_cpu(p, cpu) {
+                if self.is_free(p, cpu, wakee) {
                     p.idle_search(probes, true);
                     return cpu;
                 }

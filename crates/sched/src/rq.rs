@@ -4,7 +4,7 @@ use crate::balance::newidle_ratio::NewidleRatio;
 use crate::bandwidth::Locals;
 use crate::features::Features;
 use crate::pelt::Average;
-use crate::policy::Policy;
+use crate::policy::{Policy, WEIGHT_IDLE};
 use crate::rq_lock::{KernelLock, LockFactory};
 use crate::rt::queue::RtRq;
 use crate::wake_list::{CallList, RowandList};
@@ -183,7 +183,11 @@ impl<L: Policy> RqData<L> {
     }
     /// The value of [`Rq::peek`].
     pub fn peek_value(&self) -> u64 {
-        (self.curr.map_or(0, |t| u64::from(t.0) + 1) << 32) | u64::from(self.nr_running - self.rt.nr_throttled())
+        let nr = self.nr_running - self.rt.nr_throttled();
+        // No other class weighs as little as SCHED_IDLE: the weights tell whether somebody else is runnable.
+        let fair = self.nr_fair();
+        let sched_idle = nr > 0 && nr == fair && self.weight == u64::from(fair) * WEIGHT_IDLE;
+        (self.curr.map_or(0, |t| u64::from(t.0) + 1) << 32) | u64::from(sched_idle) << 31 | u64::from(nr)
     }
     /// The weight of runnable tasks is `weight` from now on.
     pub fn set_weight(&mut self, policy: &L, weight: u64) {
@@ -215,7 +219,13 @@ impl<L: Policy> RqData<L> {
 /// nr_running from a peeked word.
 #[inline]
 pub fn peek_nr_running(peek: u64) -> u32 {
-    peek as u32
+    peek as u32 & (u32::MAX >> 1)
+}
+
+/// From a peeked word: there are runnable tasks, all of them `SCHED_IDLE`.
+#[inline]
+pub fn peek_sched_idle(peek: u64) -> bool {
+    peek as u32 >> 31 != 0
 }
 
 /// Bits of the load in [`Rq::load`].

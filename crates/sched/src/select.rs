@@ -15,15 +15,20 @@ use contend_platform::{Account, CpuId, SchedPlatform, TaskId, Work};
 impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
     /// curr is idle, nothing is runnable, nothing is on its way. One probe: one line read.
     pub(crate) fn idle_cpu(&self, p: &P, cpu: CpuId) -> bool {
+        self.probe(p, cpu).0
+    }
+
+    /// The same, and what was read of its run queue ([`crate::rq::Rq::peek`]).
+    pub(crate) fn probe(&self, p: &P, cpu: CpuId) -> (bool, u64) {
         p.charge(Work::Probe, 1);
         let rq = self.rq(cpu);
         let peek = p.load(&rq.peek, Acquire);
         if self.features.wake_path < WakePath::Ttwu33 {
             // Until 3.1 all that counted was whether the idle task is current, whatever waits to replace it.
-            return peek_curr(peek).is_none();
+            return (peek_curr(peek).is_none(), peek);
         }
         // available_idle_cpu: in a guest, a vCPU that lost its CPU is not there for the wakee either.
-        peek == 0 && p.load(&rq.ttwu_pending, Relaxed) == 0 && !p.preempted(cpu)
+        (peek == 0 && p.load(&rq.ttwu_pending, Relaxed) == 0 && !p.preempted(cpu), peek)
     }
 
     /// The task's affinity. The caller is its waker, or the task itself, or holds its run queue's lock.

@@ -1,12 +1,13 @@
 //! select_task_rq by era (mechanisms C.1 to C.4): which CPU, how many probes, what is remembered. CPU 0 is the waker; the
 //! other run queues say what the test wrote into them.
 
-use crate::common::{MS, Stage, machine, preset, run_on, stage, task};
+use crate::common::{MS, Stage, hog, machine, preset, run_on, run_with, script, stage, task};
 use contend_platform::Ordering::{Relaxed, Release};
 use contend_platform::Platform;
-use contend_sched::features::{Features, IdleSearch, WakeAffine};
+use contend_sched::class::Sched;
+use contend_sched::features::{Features, IdleSearch, SchedIdleCpu, WakeAffine};
 use contend_sched::wakeup::flags;
-use contend_sim::program::{Op, Workload};
+use contend_sim::program::{Op, TaskSpec, Workload};
 
 /// Two sockets of 22 cores of 2 threads; socket 0 has CPUs 0 to 21 and their siblings 44 to 65.
 const INTEL: &str = "intel-2s-44c-88t";
@@ -240,6 +241,71 @@ fn an_idle_last_cpu_counts_from_3_9_on() {
             assert_eq!(s.wake(s.sleeper(9), flags::SYNC).0, to, "{name}");
         });
     }
+}
+
+/// From 5.4 on a CPU with nothing but SCHED_IDLE tasks is as good as an idle one; with `others` not for a SCHED_IDLE wakee. An idle core
+/// has to be idle.
+#[test]
+fn cpus_of_sched_idle_tasks() {
+    // As a run queue publishes it.
+    const SCHED_IDLE: u64 = 1 << 31 | 1;
+    for (name, taken) in [("linux-5.2", false), ("linux-5.8", true), ("linux-6.0", true), ("linux-6.18", true)] {
+        stage(INTEL, plain(name), false, move |s| {
+            s.idle_only(&[]);
+            let batch = |cpu: usize| s.p.store(&s.kernel.rqs[cpu].peek, 1_000_000 << 32 | SCHED_IDLE, Release);
+            batch(7);
+            assert_eq!(s.wake_from(7).1 == 0, taken, "{name}: the target itself, without a search");
+            batch(7);
+            assert_eq!(s.wake_from(6).0, if taken { 7 } else { 6 }, "{name}");
+        });
+    }
+    for (mode, sched, taken) in [
+        (SchedIdleCpu::Any, Sched::Idle, true),
+        (SchedIdleCpu::Others, Sched::Idle, false),
+        (SchedIdleCpu::Others, Sched::default(), true),
+        (SchedIdleCpu::Off, Sched::default(), false),
+    ] {
+        stage(INTEL, Features { sched_idle_cpu: mode, ..plain("linux-6.18") }, false, move |s| {
+            s.idle_only(&[]);
+            s.p.store(&s.kernel.rqs[7].peek, 1_000_000 << 32 | SCHED_IDLE, Release);
+            assert_eq!(s.wake(s.sleeper_of(sched, 6), 0).0, if taken { 7 } else { 6 }, "{mode:?} {sched}");
+        });
+    }
+    let f = Features { sis_core: true, ..plain("linux-6.18") };
+    stage(INTEL, f, false, |s| {
+        s.idle_only(&[9, 53]);
+        for cpu in [7, 51] {
+            s.p.store(&s.kernel.rqs[cpu].peek, 1_000_000 << 32 | SCHED_IDLE, Release);
+        }
+        assert_eq!(s.wake_from(6).0, 9, "an idle core first");
+        s.idle_only(&[53]);
+        s.p.store(&s.kernel.rqs[7].peek, 1_000_000 << 32 | SCHED_IDLE, Release);
+        assert_eq!(s.wake_from(6).0, 7, "no idle core: the first that is either");
+    });
+}
+
+/// Eight that compute as `SCHED_IDLE` on as many CPUs, and twelve that sleep most of the time: how long the latter wait for a CPU, in us, in the mean.
+fn beside_sched_idle(mode: SchedIdleCpu, sched: Sched) -> u64 {
+    let mut w = Workload::default();
+    for _ in 0..8 {
+        w.task(TaskSpec { sched: Some(Sched::Idle), background: true, ..hog("batch", 60_000 * MS) });
+    }
+    for i in 0..12u64 {
+        let ops = (0..200).flat_map(|k| [Op::Sleep((2 + (i * 7 + k * 3) % 5) * MS), Op::Run(MS)]).collect();
+        w.task(TaskSpec { sched: Some(sched), ..script("service", ops) });
+    }
+    let p = preset("linux-6.18");
+    let r = run_with(machine("8c"), p.policy, Features { sched_idle_cpu: mode, ..p.features }, w, 60_000 * MS, None);
+    assert_eq!(r.outcome.name(), "finished");
+    let service = || r.tasks.iter().filter(|t| t.name == "service").map(|t| &t.run);
+    service().map(|t| t.wait_sum).sum::<u64>() / service().map(|t| t.waits).sum::<u64>() / 1000
+}
+
+#[test]
+fn services_do_not_wait_for_each_other_beside_sched_idle_tasks() {
+    let mean = |mode| beside_sched_idle(mode, Sched::default());
+    let (off, any, others) = (mean(SchedIdleCpu::Off), mean(SchedIdleCpu::Any), mean(SchedIdleCpu::Others));
+    assert!(off > 4 * any && off > 4 * others, "{off} {any} {others}");
 }
 
 /// A buddy in the neighbouring core, the other thread there, and nothing else.

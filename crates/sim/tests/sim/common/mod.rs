@@ -184,7 +184,11 @@ pub fn stage_on(machine: Machine, features: Features, live: bool, script: impl F
 impl Stage {
     /// A sleeping task that last ran on `prev`.
     pub fn sleeper(&self, prev: usize) -> TaskId {
-        let t = self.kernel.create(&self.p, Sched::default(), Affinity::ALL, GroupId::ROOT);
+        self.sleeper_of(Sched::default(), prev)
+    }
+    /// The same, of a class.
+    pub fn sleeper_of(&self, sched: Sched, prev: usize) -> TaskId {
+        let t = self.kernel.create(&self.p, sched, Affinity::ALL, GroupId::ROOT);
         self.kernel.announce_sleep(&self.p, t, state::INTERRUPTIBLE);
         self.p.store(&self.kernel.task(t).cpu, prev as u64, Release);
         t
