@@ -83,7 +83,7 @@ impl Domain {
     /// Which of the groups `group` is to a CPU of the group `local`, that group being 0. A domain's groups are a ring that
     /// each CPU enters at its own (the kernel's documentation, scheduler/sched-domains), and of equals the first is taken.
     pub fn nth_from(&self, local: usize, group: usize) -> usize {
-        (group + self.groups.len() - local) % self.groups.len()
+        if group >= local { group - local } else { group + self.groups.len() - local }
     }
 
     /// The groups as a CPU of the group `local` goes round them.
