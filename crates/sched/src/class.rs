@@ -77,6 +77,10 @@ impl Sched {
     pub fn nice(self) -> i8 {
         self.share().nice
     }
+    /// An ordinary task that asks for nothing but its nice value.
+    pub fn is_only_nice(self) -> bool {
+        self == Sched::normal(self.nice())
+    }
     /// The kernel's priority, as in `sched_switch` events: 120 + nice, or 99 - the real-time priority.
     pub fn kernel_prio(self) -> i32 {
         self.rt().map_or(120 + i32::from(self.nice()), |prio| i32::from(RT_PRIO_MAX - prio))

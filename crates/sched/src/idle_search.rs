@@ -18,7 +18,7 @@ fn met_first(core: &[CpuId], cpu: CpuId, start: CpuId, affinity: &Affinity) -> b
     allowed.min_by_key(|c| (**c < start, **c)) == Some(&cpu)
 }
 
-/// CPUs of a cache in wrap order from `start`.
+/// CPUs in wrap order from `start`.
 fn wrap(cpus: &[CpuId], start: CpuId) -> impl Iterator<Item = CpuId> + '_ {
     let at = cpus.iter().position(|c| *c >= start).unwrap_or(0);
     cpus[at..].iter().chain(&cpus[..at]).copied()
@@ -163,7 +163,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         let at = cores.iter().position(|c| *c == self.topo.core_of(target)).expect("a cache has its cores");
         let there = cores.get(at ^ 1).map_or(own, |c| self.topo.core_cpus(*c));
         let mut probes = 0;
-        for &cpu in there[thread % there.len()..].iter().chain(&there[..thread % there.len()]) {
+        for cpu in wrap(there, there[thread % there.len()]) {
             if cpu == target || !wakee.affinity.allows(cpu) {
                 continue;
             }

@@ -148,7 +148,7 @@ impl<P: Platform, L: Policy> Task<P, L> {
 impl<L: Policy> Entity<L> {
     fn new(policy: &L, sched: Sched) -> Self {
         let mut pol = policy.new_task(sched.nice());
-        if sched != Sched::normal(sched.nice()) {
+        if !sched.is_only_nice() {
             sched.apply(policy, &mut pol);
         }
         Entity {

@@ -246,7 +246,12 @@ impl Eevdf {
 
     /// The same; true if whoever finds it out has to reschedule: its request is used up, or its protection is over.
     fn time_is_over(&self, rq: &mut EevdfRq, t: &mut EevdfTask, now: Time) -> bool {
-        self.update_curr(rq, t, now) || self.parity_min_slice && t.vruntime >= t.vprot
+        self.update_curr(rq, t, now) || self.is_past_protection(t)
+    }
+
+    /// Its protection is over and that matters by itself, whatever is left of its request.
+    fn is_past_protection(&self, t: &EevdfTask) -> bool {
+        self.parity_min_slice && t.vruntime >= t.vprot
     }
 
     /// The same; true if it has used its request up (it has a new deadline then).
@@ -398,12 +403,11 @@ impl Policy for Eevdf {
     }
 
     fn tick(&self, rq: &mut EevdfRq, task: TaskId, t: &mut EevdfTask, now: Time) -> bool {
-        let deadline = t.deadline;
-        let over = self.time_is_over(rq, t, now);
-        if t.deadline != deadline && rq.next == Some(task) {
+        let used_up = self.update_curr(rq, t, now);
+        if used_up && rq.next == Some(task) {
             rq.next = None;
         }
-        over && !rq.queue.is_empty()
+        (used_up || self.is_past_protection(t)) && !rq.queue.is_empty()
     }
 
     fn wakeup_preempt(

@@ -4,7 +4,7 @@ use contend_sim::program::Sched;
 
 /// The value of `sched`, where `nice` does not say it all.
 pub fn text(sched: Sched) -> Option<String> {
-    (sched != Sched::normal(sched.nice())).then(|| sched.to_string())
+    (!sched.is_only_nice()).then(|| sched.to_string())
 }
 
 /// What `nice` and `sched` say together; else the key that is wrong, what was found, and what would be right.
