@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import gzip
 import json
 import os
@@ -13,13 +14,14 @@ import subprocess
 import sys
 import time
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import contend as package
 import pytest
 from conftest import ROOT, Contend
 from contend import ContendError
-from contend.record import events, kernel, pages, store
+from contend.record import events, kernel, pages, store, tracefs
 
 pytestmark = pytest.mark.slow
 
@@ -49,9 +51,17 @@ with_trace_cmd = pytest.mark.skipif(shutil.which("trace-cmd") is None, reason="t
 COMMAND = ["sh", "-c", "sleep 0.05; /bin/ls / >/dev/null; exit 3"]
 
 
+@pytest.fixture(autouse=True)
+def one_at_a_time() -> Iterator[None]:
+    """Another worker's recorder has an instance too, and removes what a killed one left."""
+    with Path(__file__).open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
 def left_over() -> list[str]:
-    """Instances of recorders."""
-    return [p.name for p in INSTANCES.glob("contend-[0-9]*")]
+    """Instances of recorders, but for those of other containers."""
+    return [p.name for p in INSTANCES.glob(f"contend-{tracefs.namespace()}-*")]
 
 
 def recording(path: Path) -> dict[str, object]:
@@ -356,11 +366,17 @@ def test_what_a_killed_recorder_left_is_removed(contend: Contend, tmp_path: Path
     process = begun(tmp_path, "")
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate(timeout=60)
-    assert f"contend-{process.pid}" in left_over()
-    probe = INSTANCES / f"contend-probe-{process.pid}"
+    assert left_over() == [f"contend-{tracefs.namespace()}-{process.pid}"]
+    probe = INSTANCES / f"contend-probe-{tracefs.namespace()}-{process.pid}"
     probe.mkdir()
-    assert contend("record", "--out", "next.rec", "--", "true").returncode == 0
-    assert f"contend-{process.pid}" not in left_over() and not probe.exists()
+    # A process of another container, which may well be alive: its number says nothing here.
+    elsewhere = INSTANCES / f"contend-1-{process.pid}"
+    elsewhere.mkdir()
+    try:
+        assert contend("record", "--out", "next.rec", "--", "true").returncode == 0
+        assert left_over() == [] and not probe.exists() and elsewhere.exists()
+    finally:
+        elsewhere.rmdir()
     # And what it had begun to write, by the next recording of that name.
     assert len(list(tmp_path.glob(".c.rec.*"))) == 1
     assert contend("record", "--out", "c.rec", "--", "true").returncode == 0

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::Cursor;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -24,8 +25,10 @@ impl Instance {
     /// With these events. `None`: not here, or not for us.
     fn new(events: &[&str]) -> Option<Instance> {
         let root = ROOTS.iter().find(|root| Path::new(root).join("instances").is_dir())?;
-        // `contend record`, which has one of its own in the same process, removes what killed ones left behind.
-        let path = Path::new(root).join(format!("instances/contend-probe-{}", std::process::id()));
+        // `contend record`, which has one of its own in the same process, removes what killed ones left behind: those of
+        // its own PID namespace.
+        let namespace = fs::metadata("/proc/self/ns/pid").map_or(0, |of| of.ino());
+        let path = Path::new(root).join(format!("instances/contend-probe-{namespace}-{}", std::process::id()));
         fs::create_dir(&path).ok()?;
         let instance = Instance(path);
         fs::write(instance.0.join("trace_clock"), "mono").ok()?;

@@ -47,12 +47,21 @@ def _file_systems() -> str:
         return ""
 
 
+def namespace() -> int:
+    """That of this process's PID, by inode: containers share the kernel, and so tracefs, but not what a PID means."""
+    try:
+        return Path("/proc/self/ns/pid").stat().st_ino
+    except OSError:
+        return 0
+
+
 def remove_stale(tracing: Path) -> list[str]:
-    """Remove the instances of recorders and probes that were killed; returns their names."""
+    """Remove the instances of recorders and probes of this container that were killed; returns their names."""
     gone = []
     for instance in sorted((tracing / "instances").glob(f"{PREFIX}*")):
-        pid = instance.name.removeprefix(PREFIX).removeprefix("probe-")
-        if pid.isdigit() and not Path("/proc", pid).exists():
+        owner = instance.name.removeprefix(PREFIX).removeprefix("probe-")
+        pid = owner.removeprefix(f"{namespace()}-")
+        if pid != owner and pid.isdigit() and not Path("/proc", pid).exists():
             # Another contend may remove it at this moment.
             with contextlib.suppress(OSError):
                 (instance / "tracing_on").write_text("0")
@@ -66,7 +75,7 @@ class Instance:
 
     def __init__(self, tracing: Path, *, buffer_kib: int) -> None:
         self.tracing = tracing
-        self.path = tracing / "instances" / f"{PREFIX}{os.getpid()}"
+        self.path = tracing / "instances" / f"{PREFIX}{namespace()}-{os.getpid()}"
         try:
             self.path.mkdir()
         except OSError as e:
