@@ -74,10 +74,19 @@ impl Unit {
 pub enum Arity {
     /// One.
     One,
+    /// One if the machine has clusters, else none.
+    IfClusters,
     /// An array: one for each class of remote distance.
     PerRemote,
     /// An array: one for each number of busy threads in a core, from 1.
     PerThread,
+}
+
+impl Arity {
+    /// A file has an array of them.
+    pub fn is_array(self) -> bool {
+        !matches!(self, Arity::One | Arity::IfClusters)
+    }
 }
 
 /// One key of a machine file.
@@ -191,7 +200,9 @@ sections! {
         atomic: One Ns,
         /// From a thread of the same core.
         core: One Ns,
-        /// From another core under the same LLC.
+        /// From another core of the same cluster.
+        cluster: IfClusters Ns,
+        /// From another core under the same LLC (of another cluster, where there are some).
         llc: One Ns,
         /// From another LLC of the same node (also: from the node's memory).
         node: One Ns,
@@ -244,7 +255,9 @@ sections! {
         llc_kib: One Kib,
         /// After a move to another thread of the core.
         refill_core_per_kib: One NsPerKib,
-        /// After a move to another core under the LLC.
+        /// After a move to another core of the cluster.
+        refill_cluster_per_kib: IfClusters NsPerKib,
+        /// After a move to another core under the LLC (in another cluster, where there are some).
         refill_llc_per_kib: One NsPerKib,
         /// After a move to another LLC of the node.
         refill_node_per_kib: One NsPerKib,
@@ -331,8 +344,8 @@ impl Costs {
     /// Latency of a line transfer in ns by [`crate::Topology::distance`]; entry 0 is `lines.hit`.
     pub fn transfer_ns(&self) -> Vec<u64> {
         let l = &self.lines;
-        let near = [&l.hit, &l.core, &l.llc, &l.node];
-        near.into_iter().chain(&l.remote).map(|c| c.value).collect()
+        let near = [&l.hit, &l.core].into_iter().chain(&l.cluster).chain([&l.llc, &l.node]);
+        near.chain(&l.remote).map(|c| c.value).collect()
     }
 
     /// Every key with its costs, in the order of a file.

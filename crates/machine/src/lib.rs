@@ -33,6 +33,9 @@ pub const HZ_MAX: u32 = 10_000;
 /// The costs of synthetic machines, and of sections that a file asks for in its `defaults` array.
 pub const DEFAULTS: &str = include_str!("../../../machines/defaults.toml");
 
+/// The letters of a synthetic machine's parts, from the outermost.
+const UNITS: &str = "nlkct";
+
 macro_rules! shipped {
     ($($name:literal),* $(,)?) => {
         &[$(($name, include_str!(concat!("../../../machines/", $name, ".toml")))),*]
@@ -130,18 +133,19 @@ impl Machine {
         parse::machine(text, file)
     }
 
-    /// A regular machine with the default costs: `2n2l8c2t` has 2 nodes of 2 LLCs of 8 cores of 2 threads. Parts may
-    /// be left out (`16c`, `2n8c2t`) and are 1 then. CPUs are numbered cores first.
+    /// A regular machine with the default costs: `2n2l8c2t` has 2 nodes of 2 LLCs of 8 cores of 2 threads, `2n8k4c` 2 nodes
+    /// of one LLC of 8 clusters of 4 cores. Parts may be left out (`16c`, `2n8c2t`) and are 1 then, but for `k`, without which
+    /// cores form no clusters. CPUs are numbered cores first.
     pub fn synthetic(spec: &str) -> Result<Machine, MachineError> {
         let wrong = |right: String| MachineError::Synthetic { spec: spec.into(), right };
-        let form = "should be numbers with n (nodes), l (LLCs per node), c (cores per LLC), t (threads per core), \
-                    in this order, such as 2n2l8c2t or 16c";
-        let mut counts = [1usize; 4];
+        let form = "should be numbers with n (nodes), l (LLCs per node), k (clusters per LLC), c (cores per cluster, or per \
+                    LLC), t (threads per core), in this order, such as 2n2l8c2t, 2n8k4c or 16c";
+        let mut counts = [1usize; UNITS.len()];
         let mut next = 0;
         let mut rest = spec;
         while !rest.is_empty() {
             let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
-            let unit = rest[digits..].chars().next().and_then(|u| "nlct".find(u));
+            let unit = rest[digits..].chars().next().and_then(|u| UNITS.find(u));
             let (Some(unit), 1..) = (unit, digits) else { return Err(wrong(form.into())) };
             if unit < next {
                 return Err(wrong(form.into()));
@@ -159,20 +163,30 @@ impl Machine {
         if next == 0 {
             return Err(wrong(form.into()));
         }
-        // Four factors of at most 4,096 fit 64 bits.
+        // Five factors of at most 4,096 fit 64 bits.
         let cpus = counts.iter().map(|&c| c as u64).product::<u64>();
         if cpus > CpuId::MAX_CPUS as u64 {
             return Err(wrong(format!("found {cpus} CPUs; should be 1 to {}", CpuId::MAX_CPUS)));
         }
-        let [nodes, llcs_per_node, cores_per_llc, threads_per_core] = counts;
-        let numbering = Numbering::CoresFirst;
-        let shape = Shape { nodes, llcs_per_node, cores_per_llc, threads_per_core, numbering };
+        let [nodes, llcs_per_node, clusters, cores, threads_per_core] = counts;
+        let shape = Shape {
+            nodes,
+            llcs_per_node,
+            cores_per_llc: clusters * cores,
+            cores_per_cluster: spec.contains('k').then_some(cores),
+            threads_per_core,
+            numbering: Numbering::CoresFirst,
+        };
         let topology = Topology::regular(shape, &[]).map_err(|f| wrong(format!("found {}; {}", f.found, f.right)))?;
         let costs = parse::default_costs(&topology).map_err(|e| wrong(e.to_string()))?;
+        let (of_clusters, described) = match shape.cores_per_cluster {
+            Some(_) => (format!("{clusters}k"), format!("{clusters} clusters x ")),
+            None => Default::default(),
+        };
         Ok(Machine {
-            name: format!("{nodes}n{llcs_per_node}l{cores_per_llc}c{threads_per_core}t"),
+            name: format!("{nodes}n{llcs_per_node}l{of_clusters}{cores}c{threads_per_core}t"),
             description: format!(
-                "Synthetic: {nodes} nodes x {llcs_per_node} LLCs x {cores_per_llc} cores x {threads_per_core} threads, \
+                "Synthetic: {nodes} nodes x {llcs_per_node} LLCs x {described}{cores} cores x {threads_per_core} threads, \
                  default costs."
             ),
             topology,
@@ -224,7 +238,7 @@ fn read(path: &str) -> Result<String, MachineError> {
 }
 
 fn looks_synthetic(what: &str) -> bool {
-    what.starts_with(|c: char| c.is_ascii_digit()) && what.chars().all(|c| c.is_ascii_digit() || "nlct".contains(c))
+    what.starts_with(|c: char| c.is_ascii_digit()) && what.chars().all(|c| c.is_ascii_digit() || UNITS.contains(c))
 }
 
 /// Why the system refused a file, in its words, without the number.

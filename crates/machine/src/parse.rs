@@ -72,6 +72,7 @@ fn default_of(key: Key, topology: &Topology, at: At) -> Result<Vec<Cost>> {
 fn entries_of(arity: Arity, topology: Option<&Topology>) -> Option<usize> {
     topology.map(|t| match arity {
         Arity::One => 1,
+        Arity::IfClusters => usize::from(t.has_clusters()),
         Arity::PerRemote => t.nr_remote(),
         Arity::PerThread => t.threads_per_core_max(),
     })
@@ -80,6 +81,7 @@ fn entries_of(arity: Arity, topology: Option<&Topology>) -> Option<usize> {
 fn what_for(arity: Arity) -> &'static str {
     match arity {
         Arity::One => "the key",
+        Arity::IfClusters => "the key where cores form clusters, the machine",
         Arity::PerRemote => "one for each different remote distance of topology.slit, ascending, the machine",
         Arity::PerThread => "one for each number of busy threads in a core, from 1, the machine",
     }
@@ -290,7 +292,7 @@ impl<'a> Source<'a> {
                         let right = format!(
                             "write {} = {}, or add \"{section}\" to the array `defaults`",
                             key.field,
-                            if key.arity == Arity::One { COST_FORM } else { "[..]" }
+                            if key.arity.is_array() { "[..]" } else { COST_FORM }
                         );
                         return self.missing(line, full, right);
                     }
@@ -302,7 +304,14 @@ impl<'a> Source<'a> {
     }
 
     fn entries(&self, v: &Value<'_>, key: Key, full: &str, topology: Option<&Topology>) -> Result<Vec<Cost>> {
-        if key.arity == Arity::One {
+        if !key.arity.is_array() {
+            if entries_of(key.arity, topology) == Some(0) {
+                return Err(MachineError::Contradiction {
+                    at: self.at(v, full),
+                    found: format!("{} on a machine without clusters", key.field),
+                    right: "remove it, or say which cores form clusters (topology.cores_per_cluster)".into(),
+                });
+            }
             return Ok(vec![self.cost(v, key, 0, full)?]);
         }
         let Some(list) = v.get_ref().as_array() else {
@@ -340,10 +349,11 @@ impl<'a> Source<'a> {
 
     fn topology(&self, v: &Value<'_>) -> Result<Topology> {
         const COUNTS: [&str; 4] = ["nodes", "llcs_per_node", "cores_per_llc", "threads_per_core"];
+        const CLUSTER: &str = "cores_per_cluster";
         let Some(t) = v.get_ref().as_table() else { return self.wrong(v, "topology", "a table") };
         let line = self.line(v.span().start);
         let mut allowed = COUNTS.to_vec();
-        allowed.extend(["numbering", "slit", "cpu"]);
+        allowed.extend([CLUSTER, "numbering", "slit", "cpu"]);
         self.no_others(t, "topology", &allowed)?;
         let slit = self.slit(t)?;
         let flaw = |f: Flaw| {
@@ -359,7 +369,7 @@ impl<'a> Source<'a> {
         };
 
         if let Some(list) = t.get("cpu") {
-            for key in COUNTS.into_iter().chain(["numbering"]) {
+            for key in COUNTS.into_iter().chain([CLUSTER, "numbering"]) {
                 if let Some(v) = t.get(key) {
                     return Err(MachineError::Contradiction {
                         at: self.at(v, dotted("topology", key)),
@@ -406,7 +416,9 @@ impl<'a> Source<'a> {
                 }
             },
         };
-        let shape = Shape { nodes, llcs_per_node, cores_per_llc, threads_per_core, numbering };
+        let of_cluster = |v: &Value<'_>| self.number(v, dotted("topology", CLUSTER), 1, CpuId::MAX_CPUS as u64);
+        let cores_per_cluster = t.get(CLUSTER).map(of_cluster).transpose()?.map(|n| n as usize);
+        let shape = Shape { nodes, llcs_per_node, cores_per_llc, cores_per_cluster, threads_per_core, numbering };
         Topology::regular(shape, &slit).map_err(flaw)
     }
 
@@ -439,14 +451,18 @@ impl<'a> Source<'a> {
         let mut places: Vec<Option<(Place, usize)>> = vec![None; list.len()];
         for (i, v) in list.iter().enumerate() {
             let Some(t) = v.get_ref().as_table() else { return self.wrong(v, KEY, "a table") };
-            self.no_others(t, KEY, &["id", "core", "llc", "node"])?;
-            let get = |name: &str, max: usize| match t.get(name) {
-                Some(v) => Ok(self.number(v, dotted(KEY, name), 0, max as u64)? as usize),
+            self.no_others(t, KEY, &["id", "core", "cluster", "llc", "node"])?;
+            let number = |v: &Value<'_>, name: &str, max: usize| -> Result<usize> {
+                Ok(self.number(v, dotted(KEY, name), 0, max as u64)? as usize)
+            };
+            let get = |name: &str, max| match t.get(name) {
+                Some(v) => number(v, name, max),
                 None => self.missing(self.line(v.span().start), dotted(KEY, name), "write id, core, llc and node"),
             };
             let id = get("id", list.len() - 1)?;
             let any = CpuId::MAX_CPUS - 1;
-            let place = Place { core: get("core", any)?, llc: get("llc", any)?, node: get("node", any)? };
+            let cluster = t.get("cluster").map(|v| number(v, "cluster", any)).transpose()?;
+            let place = Place { core: get("core", any)?, cluster, llc: get("llc", any)?, node: get("node", any)? };
             if places[id].replace((place, i)).is_some() {
                 return Err(MachineError::Contradiction {
                     at: self.at(v, dotted(KEY, "id")),

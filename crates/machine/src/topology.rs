@@ -1,10 +1,11 @@
-//! Which CPUs share what: `Node > Llc > Core > Cpu`, all numbered from 0 without gaps.
+//! Which CPUs share what: `Node > Llc > Cluster > Core > Cpu`, all numbered from 0 without gaps. Most machines have no
+//! clusters: groups of cores within an LLC that share a smaller cache or the LLC's tags.
 //!
 //! [`Topology::distance`] stands in the simulator's innermost loop (each transfer of a cache line asks it), so it is
 //! one XOR of two packed words and a small table: the node, the LLC and the core of a CPU are packed into a `u32`
 //! from the most to the least significant bits, and because a core lies in one LLC and an LLC in one node, the
 //! highest differing bit tells the level at which two CPUs part. Only the nodes need a table (node x node), never the
-//! CPUs.
+//! CPUs. A machine with clusters asks a second word for two CPUs of an LLC.
 
 use contend_platform::CpuId;
 
@@ -52,6 +53,8 @@ pub struct Shape {
     pub llcs_per_node: usize,
     /// Cores that share a last-level cache.
     pub cores_per_llc: usize,
+    /// Cores of a cluster; the number of an LLC is a multiple of it. `None`: no clusters.
+    pub cores_per_cluster: Option<usize>,
     /// Hardware threads of a core.
     pub threads_per_core: usize,
     /// How CPU numbers run.
@@ -63,6 +66,8 @@ pub struct Shape {
 pub struct Place {
     /// Its core.
     pub core: usize,
+    /// Its cluster. All places of a machine have one, or none has.
+    pub cluster: Option<usize>,
     /// Its last-level cache.
     pub llc: usize,
     /// Its NUMA node.
@@ -80,7 +85,7 @@ pub(crate) struct Flaw {
     pub right: String,
 }
 
-/// Groups of CPUs: cores, LLCs or nodes.
+/// Groups of CPUs: cores, clusters, LLCs or nodes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Groups {
     start: Vec<u32>,
@@ -115,6 +120,32 @@ impl Groups {
     }
 }
 
+/// What lies in what, as far as it has been seen.
+#[derive(Default)]
+struct Nested(std::collections::BTreeMap<(&'static str, usize, &'static str), usize>);
+
+impl Nested {
+    /// Group `inner` lies in `outer`: always in the same. Else what was found, and what would be right.
+    fn check(
+        &mut self,
+        what: &'static str,
+        inner: usize,
+        of: &'static str,
+        outer: usize,
+    ) -> Result<(), (String, String)> {
+        let first = *self.0.entry((what, inner, of)).or_insert(outer);
+        if first == outer {
+            return Ok(());
+        }
+        let found = format!("{what} {inner} in {of} {first} and in {of} {outer}");
+        let right = match of {
+            "node" => format!("all CPUs of an {what} lie in one node"),
+            _ => format!("all CPUs of a {what} share one {of}"),
+        };
+        Err((found, right))
+    }
+}
+
 /// The CPUs of a machine and what they share.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Topology {
@@ -122,12 +153,15 @@ pub struct Topology {
     shape: Option<Shape>,
     /// Per CPU: node, LLC and core.
     packed: Vec<u32>,
+    /// Per CPU: its cluster. Empty on a machine without.
+    cluster_of: Vec<u16>,
     cores: Groups,
+    clusters: Groups,
     llcs: Groups,
     nodes: Groups,
     /// SLIT, row by row.
     slit: Vec<u32>,
-    /// `distance` of CPUs of two different nodes, row by row.
+    /// How many classes of distance CPUs of two nodes are farther apart than those of one, row by row.
     classes: Vec<u8>,
     names: Vec<String>,
     threads_max: usize,
@@ -136,7 +170,11 @@ pub struct Topology {
 impl Topology {
     /// A regular machine; `slit` has `nodes` rows and columns, or is empty for 10 on and 20 off the diagonal.
     pub(crate) fn regular(shape: Shape, slit: &[Vec<u32>]) -> Result<Self, Flaw> {
-        let Shape { nodes, llcs_per_node, cores_per_llc, threads_per_core, numbering } = shape;
+        let Shape { nodes, llcs_per_node, cores_per_llc, cores_per_cluster, threads_per_core, numbering } = shape;
+        if let Some(n) = cores_per_cluster.filter(|n| !cores_per_llc.is_multiple_of(*n)) {
+            let right = format!("a divisor of cores_per_llc, which is {cores_per_llc}");
+            return Err(Flaw { key: "cores_per_cluster", entry: None, found: n.to_string(), right });
+        }
         let cores = nodes * llcs_per_node * cores_per_llc;
         let places: Vec<Place> = (0..cores * threads_per_core)
             .map(|cpu| {
@@ -145,7 +183,7 @@ impl Topology {
                     Numbering::ThreadsFirst => cpu / threads_per_core,
                 };
                 let llc = core / cores_per_llc;
-                Place { core, llc, node: llc / llcs_per_node }
+                Place { core, cluster: cores_per_cluster.map(|n| core / n), llc, node: llc / llcs_per_node }
             })
             .collect();
         let mut t = Self::from_places(&places, slit)?;
@@ -184,28 +222,28 @@ impl Topology {
         let nr_llcs = count("llc", CpuId::MAX_CPUS, &|p| p.llc)?;
         let nr_nodes = count("node", MAX_NODES, &|p| p.node)?;
 
-        // A core lies in one LLC, an LLC in one node.
-        let mut llc_of_core = vec![usize::MAX; nr_cores];
-        let mut node_of_llc = vec![usize::MAX; nr_llcs];
-        for (cpu, p) in places.iter().enumerate() {
-            let l = &mut llc_of_core[p.core];
-            if *l == usize::MAX {
-                *l = p.llc;
-            } else if *l != p.llc {
-                let found = format!("core {} in llc {} and in llc {}", p.core, *l, p.llc);
-                return Err(flaw(Some(cpu), found, "all CPUs of a core share one llc".into()));
-            }
-            let d = &mut node_of_llc[p.llc];
-            if *d == usize::MAX {
-                *d = p.node;
-            } else if *d != p.node {
-                let found = format!("llc {} in node {} and in node {}", p.llc, *d, p.node);
-                return Err(flaw(Some(cpu), found, "all CPUs of an llc lie in one node".into()));
-            }
+        let some = places.iter().position(|p| p.cluster.is_some());
+        if let (Some(some), Some(none)) = (some, places.iter().position(|p| p.cluster.is_none())) {
+            let right = "all CPUs of a machine are in clusters, or none is".into();
+            return Err(flaw(Some(none), format!("CPU {some} in a cluster, CPU {none} in none"), right));
         }
+        let cluster = |p: &Place| p.cluster.unwrap_or(p.core);
+        let nr_clusters = count("cluster", CpuId::MAX_CPUS, &cluster)?;
+        let mut seen = Nested::default();
+        for (cpu, p) in places.iter().enumerate() {
+            let inside = (seen.check("core", p.core, "cluster", cluster(p)))
+                .and_then(|()| seen.check("core", p.core, "llc", p.llc))
+                .and_then(|()| seen.check("cluster", cluster(p), "llc", p.llc))
+                .and_then(|()| seen.check("llc", p.llc, "node", p.node));
+            inside.map_err(|(found, right)| flaw(Some(cpu), found, right))?;
+        }
+        // Clusters of a core each, or as large as the caches, tell nothing.
+        let clustered = some.is_some() && nr_llcs < nr_clusters && nr_clusters < nr_cores;
 
         let (slit, classes, remote) = Self::check_slit(nr_nodes, slit)?;
-        let mut names: Vec<String> = ["cpu", "core", "llc", "node"].map(String::from).to_vec();
+        let near =
+            if clustered { &["cpu", "core", "cluster", "llc", "node"][..] } else { &["cpu", "core", "llc", "node"] };
+        let mut names: Vec<String> = near.iter().map(|n| (*n).into()).collect();
         names.extend((1..=remote).map(|r| if r == 1 { "remote".into() } else { format!("remote{r}") }));
 
         let cores = Groups::new(nr_cores, places.iter().map(|p| p.core));
@@ -214,8 +252,11 @@ impl Topology {
             let right = format!("a core has at most {MAX_THREADS} CPUs");
             return Err(flaw(None, format!("a core of {threads_max} CPUs"), right));
         }
+        let by_cluster = || places.iter().map(cluster).filter(|_| clustered);
         Ok(Topology {
             shape: None,
+            cluster_of: by_cluster().map(|c| c as u16).collect(),
+            clusters: Groups::new(if clustered { nr_clusters } else { 0 }, by_cluster()),
             packed: places
                 .iter()
                 .map(|p| (p.node as u32) << NODE_SHIFT | (p.llc as u32) << LLC_SHIFT | p.core as u32)
@@ -272,7 +313,7 @@ impl Topology {
             let right = format!("at most {MAX_REMOTE} different distances to other nodes");
             return Err(flaw(None, format!("{} different distances", far.len()), right));
         }
-        let classes = slit.iter().map(|d| far.binary_search(d).map_or(3, |c| 4 + c as u8)).collect();
+        let classes = slit.iter().map(|d| far.binary_search(d).map_or(0, |c| 1 + c as u8)).collect();
         Ok((slit, classes, far.len()))
     }
 
@@ -299,7 +340,16 @@ impl Topology {
     }
     /// Number of different distances between nodes, the local one not counted.
     pub fn nr_remote(&self) -> usize {
-        self.names.len() - 4
+        self.names.len() - self.first_remote()
+    }
+    /// Cores share more in groups than the LLC.
+    #[inline]
+    pub fn has_clusters(&self) -> bool {
+        !self.cluster_of.is_empty()
+    }
+    /// Number of clusters; 0 on a machine without.
+    pub fn nr_clusters(&self) -> usize {
+        self.clusters.len()
     }
     /// The regular shape, if the machine was described by one.
     pub fn shape(&self) -> Option<&Shape> {
@@ -310,6 +360,11 @@ impl Topology {
     #[inline]
     pub fn core_of(&self, cpu: CpuId) -> usize {
         (self.packed[cpu.index()] & ((1 << LLC_SHIFT) - 1)) as usize
+    }
+    /// The cluster of a CPU. `None`: the machine has none.
+    #[inline]
+    pub fn cluster_of(&self, cpu: CpuId) -> Option<usize> {
+        self.cluster_of.get(cpu.index()).map(|c| usize::from(*c))
     }
     /// The last-level cache a CPU uses.
     #[inline]
@@ -325,6 +380,10 @@ impl Topology {
     #[inline]
     pub fn core_cpus(&self, core: usize) -> &[CpuId] {
         self.cores.get(core)
+    }
+    /// The CPUs of a cluster, ascending.
+    pub fn cluster_cpus(&self, cluster: usize) -> &[CpuId] {
+        self.clusters.get(cluster)
     }
     /// The CPUs that share a last-level cache, ascending.
     #[inline]
@@ -342,8 +401,24 @@ impl Topology {
         self.slit[a * self.nr_nodes() + b]
     }
 
-    /// How far apart two CPUs are: 0 the same CPU, 1 the same core, 2 the same LLC, 3 the same node, 4 and up other
-    /// nodes by ascending class of SLIT distance.
+    /// The distance of two CPUs of an LLC that are in no common cluster.
+    #[inline]
+    fn llc_distance(&self) -> usize {
+        2 + usize::from(self.has_clusters())
+    }
+    /// The distance of two CPUs of a node that share no LLC.
+    #[inline]
+    pub fn node_wide(&self) -> usize {
+        self.llc_distance() + 1
+    }
+    /// The smallest distance of two CPUs of different nodes.
+    #[inline]
+    pub fn first_remote(&self) -> usize {
+        self.llc_distance() + 2
+    }
+
+    /// How far apart two CPUs are, from 0 on: the same CPU, the same core, the same cluster (on machines that have some), the same
+    /// LLC, the same node, other nodes by ascending class of SLIT distance.
     #[inline]
     pub fn distance(&self, a: CpuId, b: CpuId) -> usize {
         let (pa, pb) = (self.packed[a.index()], self.packed[b.index()]);
@@ -351,11 +426,16 @@ impl Topology {
         if differ == 0 {
             usize::from(a != b)
         } else if differ < 1 << LLC_SHIFT {
-            2
+            if self.has_clusters() && self.cluster_of[a.index()] == self.cluster_of[b.index()] {
+                2
+            } else {
+                self.llc_distance()
+            }
         } else if differ < 1 << NODE_SHIFT {
-            3
+            self.node_wide()
         } else {
-            usize::from(self.classes[(pa >> NODE_SHIFT) as usize * self.nodes.len() + (pb >> NODE_SHIFT) as usize])
+            let classes = (pa >> NODE_SHIFT) as usize * self.nodes.len() + (pb >> NODE_SHIFT) as usize;
+            self.node_wide() + usize::from(self.classes[classes])
         }
     }
     /// The smallest distance from `from` to `other` or one of `more` (none of them `from` itself).
@@ -368,11 +448,13 @@ impl Topology {
         for c in more.clone() {
             differ = differ.min(packed[c.index()] ^ place);
         }
-        if differ < 1 << LLC_SHIFT {
-            if differ == 0 { 1 } else { 2 }
-        } else if differ < 1 << NODE_SHIFT {
-            3
-        } else if self.nr_remote() <= 1 {
+        if differ == 0 {
+            1
+        } else if differ < 1 << LLC_SHIFT && !self.has_clusters() {
+            self.llc_distance()
+        } else if differ < 1 << NODE_SHIFT && differ >= 1 << LLC_SHIFT {
+            self.node_wide()
+        } else if differ >= 1 << NODE_SHIFT && self.nr_remote() <= 1 {
             self.nr_distances() - 1
         } else {
             let nearest = self.distance(from, other);
@@ -384,7 +466,7 @@ impl Topology {
     pub fn nr_distances(&self) -> usize {
         self.names.len()
     }
-    /// The name of a distance: `cpu`, `core`, `llc`, `node`, `remote`, `remote2`, ...
+    /// The name of a distance: `cpu`, `core`, `cluster`, `llc`, `node`, `remote`, `remote2`, ...
     pub fn distance_name(&self, d: usize) -> &str {
         &self.names[d]
     }

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use contend_platform::CpuId;
 
 use crate::Machine;
-use crate::costs::{Arity, Cost, SECTIONS};
+use crate::costs::{Cost, SECTIONS};
 
 pub(crate) fn machine(m: &Machine) -> String {
     let mut out = String::new();
@@ -27,6 +27,9 @@ fn write_to(m: &Machine, out: &mut String) -> std::fmt::Result {
         writeln!(out, "nodes = {}", s.nodes)?;
         writeln!(out, "llcs_per_node = {}", s.llcs_per_node)?;
         writeln!(out, "cores_per_llc = {}", s.cores_per_llc)?;
+        if let Some(n) = s.cores_per_cluster {
+            writeln!(out, "cores_per_cluster = {n}")?;
+        }
         writeln!(out, "threads_per_core = {}", s.threads_per_core)?;
         writeln!(out, "numbering = \"{}\"", s.numbering.name())?;
     }
@@ -40,15 +43,21 @@ fn write_to(m: &Machine, out: &mut String) -> std::fmt::Result {
         for cpu in (0..t.nr_cpus()).map(|c| CpuId(c as u16)) {
             writeln!(out, "[[topology.cpu]]")?;
             writeln!(out, "id = {cpu}")?;
-            writeln!(out, "core = {}\nllc = {}\nnode = {}", t.core_of(cpu), t.llc_of(cpu), t.node_of(cpu))?;
+            writeln!(out, "core = {}", t.core_of(cpu))?;
+            if let Some(cluster) = t.cluster_of(cpu) {
+                writeln!(out, "cluster = {cluster}")?;
+            }
+            writeln!(out, "llc = {}\nnode = {}", t.llc_of(cpu), t.node_of(cpu))?;
         }
     }
 
     for section in SECTIONS {
         writeln!(out, "\n[{section}]")?;
         for (key, costs) in m.costs.iter().filter(|(k, _)| k.section == *section) {
-            if key.arity == Arity::One {
-                writeln!(out, "{} = {}", key.field, cost(&costs[0]))?;
+            if !key.arity.is_array() {
+                for c in costs {
+                    writeln!(out, "{} = {}", key.field, cost(c))?;
+                }
                 continue;
             }
             writeln!(out, "{} = [", key.field)?;

@@ -69,7 +69,7 @@ fn unknown_keys() {
     assert_eq!(edited("llc = {", "lcc = {"), "m.toml:13: lines.lcc: unknown key; did you mean llc?");
     assert_eq!(
         edited("llc = {", "zzzzzz = {"),
-        "m.toml:13: lines.zzzzzz: unknown key; keys here are hit, atomic, core, llc, node, remote"
+        "m.toml:13: lines.zzzzzz: unknown key; keys here are hit, atomic, core, cluster, llc, node, remote"
     );
     assert_eq!(edited("hi = 60", "high = 60"), "m.toml:13: lines.llc.high: unknown key; did you mean hi?");
     assert_eq!(
@@ -235,6 +235,55 @@ fn contradictory_lists() {
     );
 }
 
+#[test]
+fn contradictory_clusters() {
+    let text = |cpus: &[[usize; 5]]| {
+        let line = |[id, core, cluster, llc, node]: &[usize; 5]| {
+            format!("{{ id = {id}, core = {core}, cluster = {cluster}, llc = {llc}, node = {node} }},\n")
+        };
+        listed(&[]).strip_suffix("]\n").unwrap().to_owned() + &cpus.iter().map(line).collect::<String>() + "]\n"
+    };
+    let four = [[0, 0, 0, 0, 0], [1, 1, 0, 0, 0], [2, 2, 1, 0, 0], [3, 3, 1, 0, 0]];
+    assert!(Machine::parse(&text(&four), "m.toml").unwrap().topology.has_clusters());
+    let wrong = |at: usize, cpu: [usize; 5]| {
+        let mut cpus = four;
+        cpus[at] = cpu;
+        message(&text(&cpus))
+    };
+    let of = "m.toml:8: topology.cpu: contradictory: found";
+    assert_eq!(
+        wrong(3, [3, 2, 0, 0, 0]),
+        format!("{of} core 2 in cluster 1 and in cluster 0; all CPUs of a core share one cluster")
+    );
+    assert_eq!(
+        wrong(3, [3, 3, 1, 1, 0]),
+        format!("{of} cluster 1 in llc 0 and in llc 1; all CPUs of a cluster share one llc")
+    );
+    assert_eq!(
+        message(&text(&four).replace("core = 3, cluster = 1", "core = 3")),
+        format!("{of} CPU 0 in a cluster, CPU 3 in none; all CPUs of a machine are in clusters, or none is")
+    );
+    let shape = |cluster: usize| {
+        format!(
+            "name = \"m\"\ndefaults = [\"lines\", \"interrupts\", \"cpu\", \"cache\", \"memory\", \"virt\", \"kernel\"]\n[topology]\n\
+             nodes = 1\nllcs_per_node = 1\ncores_per_llc = 8\ncores_per_cluster = {cluster}\nthreads_per_core = 1\n"
+        )
+    };
+    assert!(Machine::parse(&shape(4), "m.toml").unwrap().topology.has_clusters());
+    // As large as the cache: that says nothing.
+    assert!(!Machine::parse(&shape(8), "m.toml").unwrap().topology.has_clusters());
+    assert_eq!(
+        message(&shape(3)),
+        "m.toml:7: topology.cores_per_cluster: contradictory: found 3; a divisor of cores_per_llc, which is 8"
+    );
+    let cost = "[lines]\ncluster = { value = 9, lo = 9, hi = 9, source = \"s\" }\n";
+    assert_eq!(
+        message(&(shape(8) + cost)),
+        "m.toml:10: lines.cluster: contradictory: found cluster on a machine without clusters; \
+         remove it, or say which cores form clusters (topology.cores_per_cluster)"
+    );
+}
+
 fn load(what: &str) -> String {
     Machine::load(what).expect_err("should be refused").to_string()
 }
@@ -253,8 +302,8 @@ fn names() {
 
 #[test]
 fn synthetic() {
-    let form = "should be numbers with n (nodes), l (LLCs per node), c (cores per LLC), t (threads per core), \
-                in this order, such as 2n2l8c2t or 16c";
+    let form = "should be numbers with n (nodes), l (LLCs per node), k (clusters per LLC), c (cores per cluster, or per \
+                LLC), t (threads per core), in this order, such as 2n2l8c2t, 2n8k4c or 16c";
     for bad in ["8c2n", "2n2n", "12", "2n8"] {
         assert_eq!(load(bad), format!("synthetic machine \"{bad}\": {form}"));
     }

@@ -18,11 +18,15 @@ fn naive(t: &Topology, a: CpuId, b: CpuId) -> usize {
     if together(t.nr_cores(), &|g| t.core_cpus(g).to_vec()) {
         return 1;
     }
-    if together(t.nr_llcs(), &|g| t.llc_cpus(g).to_vec()) {
+    if together(t.nr_clusters(), &|g| t.cluster_cpus(g).to_vec()) {
         return 2;
     }
+    let llc = if t.has_clusters() { 3 } else { 2 };
+    if together(t.nr_llcs(), &|g| t.llc_cpus(g).to_vec()) {
+        return llc;
+    }
     if together(t.nr_nodes(), &|g| t.node_cpus(g).to_vec()) {
-        return 3;
+        return llc + 1;
     }
     let nodes = t.nr_nodes();
     let mut far: Vec<u32> =
@@ -30,7 +34,7 @@ fn naive(t: &Topology, a: CpuId, b: CpuId) -> usize {
     far.sort();
     far.dedup();
     let d = t.node_distance(t.node_of(a), t.node_of(b));
-    4 + far.iter().position(|&x| x == d).unwrap()
+    llc + 2 + far.iter().position(|&x| x == d).unwrap()
 }
 
 /// Everything a topology promises, for all CPUs and for all pairs of a sample.
@@ -60,6 +64,11 @@ fn check(t: &Topology) {
             assert_eq!(d, naive(t, a, b), "{a} to {b}");
             assert_eq!(d, t.distance(b, a));
             assert!(d < t.nr_distances());
+            let others: Vec<CpuId> = cpus(t).step_by(step).filter(|c| *c != a).collect();
+            if let Some((first, more)) = others.split_first() {
+                let least = others.iter().map(|c| t.distance(a, *c)).min();
+                assert_eq!(Some(t.nearest(a, *first, more.iter().copied())), least, "{a}");
+            }
         }
     }
 }
@@ -96,6 +105,27 @@ fn names_and_classes() {
 }
 
 #[test]
+fn clusters() {
+    let m = Machine::load("2n1l8k4c2t").unwrap();
+    let t = &m.topology;
+    assert_eq!(m.name, "2n1l8k4c2t");
+    assert_eq!([t.nr_nodes(), t.nr_llcs(), t.nr_clusters(), t.nr_cores(), t.nr_cpus()], [2, 2, 16, 64, 128]);
+    assert_eq!(t.cluster_cpus(1)[..5], [4, 5, 6, 7, 68].map(CpuId));
+    assert_eq!(t.cluster_of(CpuId(70)), Some(1));
+    let names: Vec<&str> = (0..t.nr_distances()).map(|d| t.distance_name(d)).collect();
+    assert_eq!(names, ["cpu", "core", "cluster", "llc", "node", "remote"]);
+    assert_eq!([64, 1, 4, 32].map(|c| t.distance(CpuId(0), CpuId(c))), [1, 2, 3, 5]);
+    assert_eq!(m.costs.transfer_ns().len(), t.nr_distances());
+    check(t);
+    // Clusters of one core, and one cluster in a cache, are none.
+    for none in ["8k1c2t", "2l1k4c", "8c"] {
+        let m = Machine::load(none).unwrap();
+        assert_eq!((m.topology.nr_clusters(), m.costs.lines.cluster.len()), (0, 0), "{none}");
+        assert_eq!(Machine::parse(&m.to_toml(), "again.toml").unwrap(), m);
+    }
+}
+
+#[test]
 fn synthetic_specs() {
     let m = Machine::load("2n2l8c2t").unwrap();
     let t = &m.topology;
@@ -125,8 +155,9 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn synthetic(n in 1usize..=300, l in 1usize..=16, c in 1usize..=80, t in 1usize..=10) {
-        let spec = format!("{n}n{l}l{c}c{t}t");
+    fn synthetic(n in 1usize..=300, l in 1usize..=16, k in 0usize..=6, c in 1usize..=40, t in 1usize..=10) {
+        let spec = if k == 0 { format!("{n}n{l}l{c}c{t}t") } else { format!("{n}n{l}l{k}k{c}c{t}t") };
+        let c = k.max(1) * c;
         match Machine::synthetic(&spec) {
             Ok(m) => {
                 prop_assert_eq!(&m.name, &spec);
@@ -147,7 +178,7 @@ proptest! {
 
     /// Any text is refused or read, never a panic.
     #[test]
-    fn no_spec_panics(spec in "[0-9nlctx]{0,12}") {
+    fn no_spec_panics(spec in "[0-9nlkctx]{0,12}") {
         let _ = Machine::load(&spec);
     }
 

@@ -410,14 +410,14 @@ mod tests {
     use std::collections::BTreeMap;
 
     fn layout(cpus: usize) -> Layout {
-        let places = (0..cpus).map(|i| Place { core: i, llc: 0, node: 0 }).collect();
+        let places = (0..cpus).map(|i| Place { core: i, cluster: None, llc: 0, node: 0 }).collect();
         let (kernel_cpu, slit) = ((0..cpus).collect(), vec![vec![10]]);
         Layout { kernel_cpu, places, slit, private_kib: None, llc_kib: None, notes: vec![] }
     }
 
     fn derived(samples: &[(What, f64)], states: &[RawIdleState]) -> Derived {
         let samples: Samples = samples.iter().map(|(w, v)| (*w, vec![*v; 9])).collect();
-        let places = Places { single: vec![0], pairs: BTreeMap::new(), core: vec![] };
+        let places = Places { single: vec![0], pairs: BTreeMap::new(), core: vec![], first_remote: 4 };
         let facts = Facts { places, hz: 250, refill_kib: 64, memory_bytes: 1 << 20 };
         let machine = Machine::synthetic("2c").unwrap();
         let (layout, guest) = (layout(2), true);

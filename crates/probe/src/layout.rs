@@ -9,6 +9,8 @@
 //! - The last-level cache is the one of the highest level. Without cache information a package counts as one cache,
 //!   without packages a node.
 //! - A core that spans caches, or a cache that spans nodes, is cut.
+//! - Clusters are what the kernel calls so, or else CPUs that share a data cache below the last level. Where they hold no more
+//!   than a core, or no less than a last-level cache, or cut a core, there are none.
 //! - Nodes without CPUs are left out; distances are made symmetric, and at most 16 different ones are kept.
 
 use std::collections::BTreeMap;
@@ -101,10 +103,42 @@ pub fn layout(raw: &Raw) -> Result<Layout, ProbeError> {
         return Err(ProbeError::Topology(said));
     }
 
-    let places = (0..n).map(|i| Place { core: core_of[i], llc: llc_of[i], node: node_of[i] }).collect();
+    let cluster_of = clusters(raw, &online, &core_of, &llc_of, &mut notes);
+    let place = |i: usize| Place {
+        core: core_of[i],
+        cluster: cluster_of.as_ref().map(|of| of[i]),
+        llc: llc_of[i],
+        node: node_of[i],
+    };
+    let places = (0..n).map(place).collect();
     let private_kib = sizes(raw.cpus.iter().filter_map(private));
     let llc_kib = sizes(caches.iter().filter_map(|c| c.and_then(|c| c.kib)));
     Ok(Layout { kernel_cpu, places, slit, private_kib, llc_kib, notes })
+}
+
+/// The cluster of each CPU.
+fn clusters(
+    raw: &Raw,
+    online: &CpuSet,
+    core_of: &[usize],
+    llc_of: &[usize],
+    notes: &mut Vec<String>,
+) -> Option<Vec<usize>> {
+    let said = raw.cpus.iter().any(|c| c.cluster.is_some());
+    let list = |c: &RawCpu| if said { c.cluster.clone() } else { middle(c).and_then(|cache| cache.shared.clone()) };
+    let lists: Vec<Option<CpuSet>> = raw.cpus.iter().map(list).collect();
+    // Not a word of lists that contradict one another: where there are no clusters, they may be anything.
+    let groups = by_lists(raw, &lists, online, "cluster", &mut Vec::new());
+    // CPUs that name nobody are in a cluster with their core.
+    let whole = |i: usize| groups.iter().filter(|g| **g == groups[i]).count() == 1;
+    let of = |i: usize| if whole(i) { Err(core_of[i]) } else { Ok(groups[i]) };
+    let cluster_of = joined((0..core_of.len()).map(|i| (llc_of[i], of(i))));
+    let cores_whole = count(&joined(cluster_of.iter().zip(core_of))) == count(core_of);
+    let (clusters, cores, llcs) = (count(&cluster_of), count(core_of), count(llc_of));
+    if !cores_whole {
+        notes.push("clusters cut cores: they are left out".into());
+    }
+    (cores_whole && llcs < clusters && clusters < cores).then_some(cluster_of)
 }
 
 /// Group numbers from 0 in order of appearance.
@@ -157,10 +191,15 @@ fn last_level(cpu: &RawCpu) -> Option<&RawCache> {
     cpu.caches.iter().max_by_key(|c| c.level)
 }
 
-/// The private cache of a CPU's core.
-fn private(cpu: &RawCpu) -> Option<u64> {
+/// The largest cache below the last level.
+fn middle(cpu: &RawCpu) -> Option<&RawCache> {
     let last = last_level(cpu)?.level;
-    cpu.caches.iter().filter(|c| c.level < last).max_by_key(|c| c.level)?.kib
+    cpu.caches.iter().filter(|c| c.level < last).max_by_key(|c| c.level)
+}
+
+/// The size of the cache of a CPU's core.
+fn private(cpu: &RawCpu) -> Option<u64> {
+    middle(cpu)?.kib
 }
 
 fn sizes(all: impl Iterator<Item = u64>) -> Option<Sizes> {

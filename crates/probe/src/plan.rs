@@ -110,8 +110,6 @@ const ROUNDS_MIN: usize = 3;
 const ROUNDS_MAX: usize = 400;
 /// CPUs and pairs that are taken in turn.
 const SAMPLED: usize = 8;
-/// Classes of distance below the first of other nodes.
-const REMOTE: usize = 4;
 
 /// CPUs and pairs to measure on, by the kernel's numbers.
 pub struct Places {
@@ -121,6 +119,8 @@ pub struct Places {
     pub pairs: BTreeMap<usize, Vec<(usize, usize)>>,
     /// The threads of a core, if there is one with several.
     pub core: Vec<usize>,
+    /// The first class that is one of other nodes.
+    pub first_remote: usize,
 }
 
 impl Places {
@@ -150,7 +150,7 @@ impl Places {
         };
         let core = (0..topo.nr_cores()).map(threads).max_by_key(Vec::len).filter(|c| c.len() > 1).unwrap_or_default();
         let single = spread(&cpus, SAMPLED).into_iter().map(|c| kernel[c]).collect();
-        Places { single, pairs, core }
+        Places { single, pairs, core, first_remote: topo.first_remote() }
     }
 
     /// Pairs of different cores, the nearest class there is.
@@ -159,7 +159,7 @@ impl Places {
     }
 
     fn remote(&self) -> Option<&Vec<(usize, usize)>> {
-        self.pairs.range(REMOTE..).next().map(|(_, pairs)| pairs)
+        self.pairs.range(self.first_remote..).next().map(|(_, pairs)| pairs)
     }
 }
 

@@ -37,6 +37,8 @@ pub struct RawCpu {
     pub package: Option<usize>,
     /// `topology/thread_siblings_list` (`core_cpus_list`).
     pub siblings: Option<CpuSet>,
+    /// `topology/cluster_cpus_list` (Linux 5.16): CPUs that share what is smaller than the last-level cache.
+    pub cluster: Option<CpuSet>,
     /// Caches that hold data.
     pub caches: Vec<RawCache>,
 }
@@ -163,9 +165,10 @@ impl Reader {
         let package = package.and_then(|t| t.parse().ok()).filter(|n| *n <= NUMBER_MAX);
         let siblings = ["core_cpus_list", "thread_siblings_list"].map(|f| format!("{dir}/topology/{f}"));
         let siblings = self.cpus(&siblings.each_ref().map(String::as_str), &format!("{dir}/topology/thread_siblings"));
+        let cluster = self.list(&format!("{dir}/topology/cluster_cpus_list"));
         let indices = self.numbered(&format!("{dir}/cache"), "index");
         let caches = indices.into_iter().filter_map(|i| self.cache(&format!("{dir}/cache/index{i}"))).collect();
-        RawCpu { id, package, siblings, caches }
+        RawCpu { id, package, siblings, cluster, caches }
     }
 
     fn cache(&mut self, dir: &str) -> Option<RawCache> {

@@ -26,8 +26,12 @@ pub fn machine(head: &Head<'_>, costs: &[Found]) -> String {
     };
     let lacks = |section: &&&str| {
         keys().filter(|k| k.section == **section).any(|k| {
-            // A machine of one node has no remote distances.
-            of(k.section, k.field).is_empty() && (k.arity != Arity::PerRemote || head.layout.slit.len() > 1)
+            let needed = match k.arity {
+                Arity::PerRemote => head.layout.slit.len() > 1,
+                Arity::IfClusters => head.layout.places.iter().any(|p| p.cluster.is_some()),
+                Arity::One | Arity::PerThread => true,
+            };
+            needed && of(k.section, k.field).is_empty()
         })
     };
     let defaults: Vec<String> = SECTIONS.iter().filter(lacks).map(|s| quoted(s)).collect();
@@ -56,9 +60,9 @@ pub fn machine(head: &Head<'_>, costs: &[Found]) -> String {
         }
         for key in found {
             let entries = of(key.section, key.field);
-            let text = match key.arity {
-                Arity::One => cost(entries[0]),
-                _ => format!("[\n{}]", entries.iter().map(|c| format!("    {},\n", cost(c))).collect::<String>()),
+            let text = match key.arity.is_array() {
+                false => cost(entries[0]),
+                true => format!("[\n{}]", entries.iter().map(|c| format!("    {},\n", cost(c))).collect::<String>()),
             };
             writeln!(out, "{} = {text}", key.field).expect("a String takes everything");
         }
@@ -70,30 +74,39 @@ fn topology(out: &mut String, layout: &Layout) {
     out.push_str("\n[topology]\n");
     let shape = regular(layout);
     if let Some(s) = shape {
-        let Shape { nodes, llcs_per_node, cores_per_llc, threads_per_core, numbering } = s;
-        out.push_str(&format!(
-            "nodes = {nodes}\nllcs_per_node = {llcs_per_node}\ncores_per_llc = {cores_per_llc}\n\
-             threads_per_core = {threads_per_core}\nnumbering = \"{}\"\n",
-            numbering.name()
-        ));
+        out.push_str(&keys_of(s));
     }
     if layout.slit.len() > 1 {
         let row = |r: &Vec<u32>| format!("    [{}],\n", r.iter().map(u32::to_string).collect::<Vec<_>>().join(", "));
         out.push_str(&format!("slit = [\n{}]\n", layout.slit.iter().map(row).collect::<String>()));
     }
     if shape.is_none() {
-        for (id, Place { core, llc, node }) in layout.places.iter().enumerate() {
-            out.push_str(&format!("[[topology.cpu]]\nid = {id}\ncore = {core}\nllc = {llc}\nnode = {node}\n"));
+        for (id, Place { core, cluster, llc, node }) in layout.places.iter().enumerate() {
+            let cluster = cluster.map_or_else(String::new, |c| format!("cluster = {c}\n"));
+            out.push_str(&format!("[[topology.cpu]]\nid = {id}\ncore = {core}\n{cluster}llc = {llc}\nnode = {node}\n"));
         }
     }
+}
+
+/// A shape as a machine file has it.
+fn keys_of(shape: Shape) -> String {
+    let Shape { nodes, llcs_per_node, cores_per_llc, cores_per_cluster, threads_per_core, numbering } = shape;
+    let cluster = cores_per_cluster.map_or_else(String::new, |n| format!("cores_per_cluster = {n}\n"));
+    format!(
+        "nodes = {nodes}\nllcs_per_node = {llcs_per_node}\ncores_per_llc = {cores_per_llc}\n{cluster}\
+         threads_per_core = {threads_per_core}\nnumbering = \"{}\"\n",
+        numbering.name()
+    )
 }
 
 /// The shape of a machine whose parts are all alike and numbered in one of the usual ways.
 fn regular(layout: &Layout) -> Option<Shape> {
     let count = |of: &dyn Fn(&Place) -> usize| layout.places.iter().map(of).max().map_or(0, |m| m + 1);
     let (nodes, llcs, cores) = (count(&|p| p.node), count(&|p| p.llc), count(&|p| p.core));
+    let clusters = layout.places.iter().filter_map(|p| p.cluster).max().map(|m| m + 1);
     let (cpus, divides) = (layout.places.len(), |a: usize, b: usize| b > 0 && a.is_multiple_of(b));
-    if !(divides(llcs, nodes) && divides(cores, llcs) && divides(cpus, cores)) {
+    let divided = clusters.is_none_or(|clusters| divides(clusters, llcs) && divides(cores, clusters));
+    if !(divides(llcs, nodes) && divides(cores, llcs) && divides(cpus, cores) && divided) {
         return None;
     }
     [Numbering::CoresFirst, Numbering::ThreadsFirst].into_iter().find_map(|numbering| {
@@ -101,21 +114,17 @@ fn regular(layout: &Layout) -> Option<Shape> {
             nodes,
             llcs_per_node: llcs / nodes,
             cores_per_llc: cores / llcs,
+            cores_per_cluster: clusters.map(|clusters| cores / clusters),
             threads_per_core: cpus / cores,
             numbering,
         };
         // The numbering is the machine crate's to know: ask it.
-        let Shape { llcs_per_node, cores_per_llc, threads_per_core, .. } = shape;
-        let text = format!(
-            "name = \"shape\"\ndefaults = {SECTIONS:?}\n[topology]\n\
-             nodes = {nodes}\nllcs_per_node = {llcs_per_node}\ncores_per_llc = {cores_per_llc}\n\
-             threads_per_core = {threads_per_core}\nnumbering = \"{}\"\n",
-            numbering.name()
-        );
+        let text = format!("name = \"shape\"\ndefaults = {SECTIONS:?}\n[topology]\n{}", keys_of(shape));
         let made = Machine::parse(&text, "shape").ok()?.topology;
         let same = layout.places.iter().enumerate().all(|(cpu, p)| {
             let cpu = contend_platform::CpuId(cpu as u16);
-            (made.core_of(cpu), made.llc_of(cpu), made.node_of(cpu)) == (p.core, p.llc, p.node)
+            (made.core_of(cpu), made.cluster_of(cpu), made.llc_of(cpu), made.node_of(cpu))
+                == (p.core, p.cluster, p.llc, p.node)
         });
         same.then_some(shape)
     })

@@ -129,7 +129,6 @@ struct LevelParams {
 impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
     fn level_params(&self, d: &Domain) -> LevelParams {
         let span = d.span.len() as u64 * MS;
-        let inside_llc = matches!(d.level, Level::Smt | Level::Mc);
         match self.features.balance {
             Balance::Off | Balance::V3_6 => LevelParams {
                 min_interval: MS,
@@ -144,7 +143,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
                 busy_factor: 32,
                 imbalance_pct: match d.level {
                     Level::Smt => 110,
-                    Level::Mc => 117,
+                    Level::Cls | Level::Mc => 117,
                     _ => 125,
                 },
                 cache_nice_tries: match d.level {
@@ -158,8 +157,8 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
                 max_interval: 2 * span,
                 busy_factor: 16,
                 imbalance_pct: if d.level == Level::Smt { 110 } else { 117 },
-                cache_nice_tries: if inside_llc {
-                    u32::from(d.level == Level::Mc)
+                cache_nice_tries: if d.level.inside_llc() {
+                    u32::from(d.level != Level::Smt)
                 } else {
                     1 + u32::from(d.level == Level::Numa)
                 },
@@ -511,7 +510,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         if overloaded(busiest) {
             if here.nr_running < here.cpus {
                 // The local group has spare CPUs: within a cache even out, elsewhere fill them.
-                let n = if matches!(domain.level, Level::Smt | Level::Mc) {
+                let n = if domain.level.inside_llc() {
                     here.lacks(busiest)
                 } else {
                     here.idle_cpus.min(busiest.nr_running - busiest.cpus)
@@ -539,12 +538,8 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         }
         // Everybody has spare CPUs: even out the number of tasks among siblings of the level (prefer_sibling), else the
         // number of idle CPUs.
-        let n = if matches!(domain.level, Level::Mc | Level::Pkg | Level::Smt) && groups.len() > 1 {
-            if busiest.nr_running <= here.nr_running + 1
-                || busiest.nr_running <= busiest.cores.min(busiest.cpus)
-                    && here.cores == busiest.cores
-                    && domain.level == Level::Mc
-            {
+        let n = if domain.level != Level::Numa && groups.len() > 1 {
+            if busiest.nr_running <= here.nr_running + 1 {
                 return None;
             }
             (busiest.nr_running - here.nr_running) / 2

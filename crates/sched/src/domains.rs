@@ -1,7 +1,7 @@
 //! Scheduling domains: what load balancing and the wake-up path see of the topology.
 //!
-//! From the smallest to the largest: SMT (threads of a core), MC (CPUs of a last-level cache), PKG (caches of a node),
-//! NUMA (all nodes within a distance). A level that spans no more than the one below is left out. A domain's groups are
+//! From the smallest to the largest: SMT (threads of a core), CLS (CPUs of a cluster, in kernels that know of them), MC (CPUs of
+//! a last-level cache), PKG (caches of a node), NUMA (all nodes within a distance). A level that spans no more than the one below is left out. A domain's groups are
 //! the spans of the level below.
 
 use contend_machine::Topology;
@@ -13,6 +13,8 @@ use std::sync::Arc;
 pub enum Level {
     /// Hardware threads of a core.
     Smt,
+    /// CPUs of a cluster: they share part of what the last-level cache is to all.
+    Cls,
     /// CPUs that share the last-level cache.
     Mc,
     /// Caches of one node.
@@ -26,10 +28,16 @@ impl Level {
     pub fn name(self) -> &'static str {
         match self {
             Level::Smt => "SMT",
+            Level::Cls => "CLS",
             Level::Mc => "MC",
             Level::Pkg => "PKG",
             Level::Numa => "NUMA",
         }
+    }
+
+    /// Do all CPUs of such a domain share the last-level cache?
+    pub fn inside_llc(self) -> bool {
+        self <= Level::Mc
     }
 }
 
@@ -100,12 +108,14 @@ pub struct Domains {
 }
 
 impl Domains {
-    /// Build them from a topology.
-    pub fn new(topo: &Topology) -> Self {
+    /// Build them from a topology; with a level for clusters if the kernel knows of them and the machine has some.
+    pub fn new(topo: &Topology, clusters: bool) -> Self {
         let n = topo.nr_cpus();
+        let cluster = |c| topo.cluster_of(c).filter(|_| clusters).unwrap_or_else(|| topo.core_of(c));
         // Spans by level, as an id per CPU: CPUs with equal ids form one span.
         let mut levels: Vec<(Level, Vec<u32>)> = vec![
             (Level::Smt, (0..n).map(|c| topo.core_of(CpuId(c as u16)) as u32).collect()),
+            (Level::Cls, (0..n).map(|c| cluster(CpuId(c as u16)) as u32).collect()),
             (Level::Mc, (0..n).map(|c| topo.llc_of(CpuId(c as u16)) as u32).collect()),
             (Level::Pkg, (0..n).map(|c| topo.node_of(CpuId(c as u16)) as u32).collect()),
         ];

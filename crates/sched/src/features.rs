@@ -208,7 +208,13 @@ switches! {
         /// 2019 series, patches 6 and 7: sibling count precomputed instead of counted from the mask.
         smt_weight_cached: bool = false,
 
+        /// Search the target's cluster before the rest of the cache, with a last CPU elsewhere as what is left if nothing is found (6.8; needs
+        /// sched_cluster; of the sis-util search, on machines with clusters).
+        sis_cluster: bool = true,
+
         // ---- balancing ----
+        /// CONFIG_SCHED_CLUSTER: clusters are a level of balancing, on machines that have them (5.16).
+        sched_cluster: bool = true,
         /// Load balancing's era.
         balance: Balance = Balance::V6_18,
         /// Newidle balancing: a CPU about to idle looks for work.
@@ -418,6 +424,8 @@ impl Preset {
             recent_used_cpu: false,
             idle_search: IdleSearch::V2_6_37,
             sched_idle_cpu: SchedIdleCpu::Off,
+            sis_cluster: false,
+            sched_cluster: false,
             balance: Balance::V3_6,
             ni_random: false,
             wakeup_next_hint: false,
@@ -463,6 +471,7 @@ impl Preset {
             wake_path: WakePath::Ttwu60,
             idle_search: IdleSearch::SisUtil,
             wake_affine_prev_idle: true,
+            sched_cluster: true,
             cfs_bandwidth: CfsBandwidth::V5_14,
             ..v5_8.clone()
         };

@@ -349,12 +349,30 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
     // ---- 6.0 to today ----------------------------------------------------------------------------------------
 
     fn sis_util(&self, p: &P, task: TaskId, prev: CpuId, target: CpuId, wakee: &Wakee<'_>) -> CpuId {
-        if let Some(cpu) = self.quick(p, prev, target, wakee) {
+        // An idle last CPU, or the one before, in another cluster than the target's: only if its own has none.
+        let mut outside = None;
+        let mut taken = |cpu: CpuId| {
+            let near = !self.clusters_first || self.topo.cluster_of(cpu) == self.topo.cluster_of(target);
+            if !near {
+                outside = outside.or(Some(cpu));
+            }
+            near
+        };
+        if let Some(cpu) = self.quick(p, prev, target, wakee)
+            && (cpu == target || taken(cpu))
+        {
             return cpu;
         }
-        if let Some(cpu) = self.recent(p, task, prev, target, wakee, true) {
+        if let Some(cpu) = self.recent(p, task, prev, target, wakee, true)
+            && taken(cpu)
+        {
             return cpu;
         }
+        self.scan_util(p, prev, target, wakee).or(outside).unwrap_or(target)
+    }
+
+    /// The combined scan, and before it the siblings of the wakee's last CPU.
+    fn scan_util(&self, p: &P, prev: CpuId, target: CpuId, wakee: &Wakee<'_>) -> Option<CpuId> {
         let llc = self.llc(target);
         let smt = self.topo.core_cpus(self.topo.core_of(target)).len() > 1;
         let mut idle_core = smt && p.load(&llc.has_idle_cores, Relaxed) != 0;
@@ -363,12 +381,12 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             && self.share_llc(prev, target)
             && let Some(cpu) = self.select_idle_smt(p, prev, wakee)
         {
-            return cpu;
+            return Some(cpu);
         }
         let mut nr = p.load(&llc.nr_idle_scan, Relaxed) + 1;
         if nr == 1 {
             // So busy a cache is unlikely to have an idle core either, whatever the flag says.
-            return target;
+            return None;
         }
         if !self.features.sis_core {
             idle_core = false;
@@ -376,7 +394,10 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         let mut probes = 0;
         let mut remembered = None;
         let start = CpuId(target.0 + 1);
-        for cpu in wrap(&llc.cpus, start) {
+        let cluster = self.topo.cluster_of(target).filter(|_| self.clusters_first);
+        let first = cluster.map_or(&[][..], |c| self.topo.cluster_cpus(c));
+        let rest = wrap(&llc.cpus, start).filter(|c| cluster.is_none() || self.topo.cluster_of(*c) != cluster);
+        for cpu in wrap(first, start).chain(rest) {
             if idle_core {
                 let core = self.topo.core_cpus(self.topo.core_of(cpu));
                 if !met_first(core, cpu, start, wakee.affinity) {
@@ -395,7 +416,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
                 }
                 if idle {
                     p.idle_search(probes, true);
-                    return cpu;
+                    return Some(cpu);
                 }
             } else {
                 nr -= 1;
@@ -408,7 +429,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
                 probes += 1;
                 if self.is_free(p, cpu, wakee) {
                     p.idle_search(probes, true);
-                    return cpu;
+                    return Some(cpu);
                 }
             }
         }
@@ -416,7 +437,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             p.store(&llc.has_idle_cores, 0, Relaxed);
         }
         p.idle_search(probes, remembered.is_some());
-        remembered.unwrap_or(target)
+        remembered
     }
 
     // ---- idle cores ------------------------------------------------------------------------------------------

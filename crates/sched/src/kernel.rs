@@ -125,6 +125,8 @@ pub struct Kernel<P: SchedPlatform, L: Policy> {
     pub(crate) rt: OnceLock<Shared<P>>,
     /// Do averages matter in this era?
     pub(crate) pelt: bool,
+    /// Wake-ups look for an idle CPU in the target's cluster first.
+    pub(crate) clusters_first: bool,
     /// Wake-ups pack tasks on the waking CPU ([`crate::vcpu_pack`]): with averages only.
     pub(crate) vcpu_pack: bool,
     /// Tick period in ns.
@@ -139,7 +141,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
     /// A kernel with empty run queues.
     pub fn new(p: &P, topo: Topology, features: Features, policy: L, tick_ns: Nanos) -> Self {
         let n = topo.nr_cpus();
-        let domains = Domains::new(&topo);
+        let domains = Domains::new(&topo, features.sched_cluster);
         let locks = LockFactory::new(p, n, features.spinlock);
         let learned = DomainLearned::new(NewidleRatio::new(features.newidle_ratio as u32));
         let learned = |cpu| vec![learned.clone(); domains.of(cpu).len()];
@@ -172,6 +174,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             nohz_next: AtomicU64::new(0),
             rt: OnceLock::new(),
             pelt,
+            clusters_first: topo.has_clusters() && features.sched_cluster && features.sis_cluster,
             vcpu_pack: false,
             features,
             topo,

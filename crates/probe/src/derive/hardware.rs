@@ -16,11 +16,17 @@ impl Deriving<'_> {
             self.given.facts.refill_kib
         );
 
-        let names = ["core", "llc", "node"];
-        let fills = ["refill_core_per_kib", "refill_llc_per_kib", "refill_node_per_kib"];
-        let remote = self.given.machine.topology.nr_remote();
-        for (class, (line, fill)) in names.into_iter().zip(fills).enumerate().map(|(i, k)| (i + 1, k)) {
-            if class == 3 && !self.given.samples.contains_key(&What::Transfer(class)) {
+        let topo = &self.given.machine.topology;
+        let (remote, first_remote) = (topo.nr_remote(), topo.first_remote());
+        let near = [
+            ("core", "refill_core_per_kib"),
+            ("cluster", "refill_cluster_per_kib"),
+            ("llc", "refill_llc_per_kib"),
+            ("node", "refill_node_per_kib"),
+        ];
+        let near: Vec<_> = near.into_iter().filter(|(name, _)| topo.has_clusters() || *name != "cluster").collect();
+        for (class, (line, fill)) in near.iter().enumerate().map(|(i, k)| (i + 1, *k)) {
+            if class == topo.node_wide() && !self.given.samples.contains_key(&What::Transfer(class)) {
                 let how = format!("dependent loads from {mib} MiB of memory (there is no second cache in a node)");
                 self.measured(("lines", line), memory, &how);
             } else {
@@ -28,20 +34,18 @@ impl Deriving<'_> {
             }
             self.measured(("cache", fill), self.of(What::Refill(class)), &refill);
         }
-        if (0..remote).any(|i| self.given.samples.contains_key(&What::Transfer(4 + i))) {
+        if (0..remote).any(|i| self.given.samples.contains_key(&What::Transfer(first_remote + i))) {
             for i in 0..remote {
-                if !self.transfer(("lines", "remote"), 4 + i) {
+                if !self.transfer(("lines", "remote"), first_remote + i) {
                     self.estimate(("lines", "remote"), self.default(("lines", "remote"), i));
                 }
             }
         }
-        let nearest_far = (0..remote).find_map(|i| self.of(What::Refill(4 + i)));
+        let nearest_far = (0..remote).find_map(|i| self.of(What::Refill(first_remote + i)));
         self.measured(("cache", "refill_remote_per_kib"), nearest_far, &refill);
-        self.in_order(&["core", "llc", "node"].map(|f| ("lines", f)));
-        self.in_order(
-            &["refill_core_per_kib", "refill_llc_per_kib", "refill_node_per_kib", "refill_remote_per_kib"]
-                .map(|f| ("cache", f)),
-        );
+        self.in_order(&near.iter().map(|(line, _)| ("lines", *line)).collect::<Vec<_>>());
+        let fills = near.iter().map(|(_, fill)| *fill).chain(["refill_remote_per_kib"]);
+        self.in_order(&fills.map(|f| ("cache", f)).collect::<Vec<_>>());
     }
 
     /// Between CPUs at a distance. A polled word is a second opinion, which the range covers. Returns whether it was

@@ -123,11 +123,12 @@ impl<'a> Read<'a> {
     }
 
     fn cpu(&self, id: usize, pu: Node<'a, 'a>, below: &HashMap<NodeId, CpuSet>) -> Result<RawCpu, ProbeError> {
-        let mut cpu = RawCpu { id, package: None, siblings: None, caches: Vec::new() };
+        let mut cpu = RawCpu { id, package: None, siblings: None, cluster: None, caches: Vec::new() };
         for over in pu.ancestors().skip(1).filter(|n| n.has_tag_name("object")) {
             let shared = || below.get(&over.id()).cloned();
             match over.attribute("type").unwrap_or_default() {
                 "Core" => cpu.siblings = shared(),
+                "Group" if over.attribute("subtype") == Some("Cluster") => cpu.cluster = shared(),
                 "Package" | "Socket" => cpu.package = self.number(over, "os_index")?,
                 kind if kind == "Cache" || kind.ends_with("Cache") => {
                     // 2: instructions.

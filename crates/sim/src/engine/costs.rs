@@ -43,26 +43,22 @@ impl Costs {
         let topo = &machine.topology;
         let classes = topo.nr_distances();
         let c = &machine.costs;
-        let by_class = |core: Nanos, llc: Nanos, node: Nanos, remote: &dyn Fn(usize) -> Nanos| -> Vec<Nanos> {
-            (0..classes)
-                .map(|d| match d {
-                    0 => 0,
-                    1 => core,
-                    2 => llc,
-                    3 => node,
-                    d => remote(d - 4),
-                })
-                .collect()
-        };
         let l = &c.lines;
-        let transfer = by_class(l.core.value, l.llc.value, l.node.value, &|i| l.remote[i].value);
+        let mut transfer = c.transfer_ns();
+        transfer[0] = 0;
         let ca = &c.cache;
-        let refill =
-            by_class(ca.refill_core_per_kib.value, ca.refill_llc_per_kib.value, ca.refill_node_per_kib.value, &|_| {
-                ca.refill_remote_per_kib.value
-            });
+        let refill = [&ca.refill_core_per_kib]
+            .into_iter()
+            .chain(&ca.refill_cluster_per_kib)
+            .chain([&ca.refill_llc_per_kib, &ca.refill_node_per_kib]);
+        let refill = std::iter::once(0)
+            .chain(refill.map(|cost| cost.value))
+            .chain(std::iter::repeat(ca.refill_remote_per_kib.value))
+            .take(classes)
+            .collect();
+        let inside_llc = |d: usize| d < topo.node_wide();
         let refill_max_kib =
-            (0..classes).map(|d| if d <= 2 { ca.l2_kib.value as u32 } else { ca.llc_kib.value as u32 }).collect();
+            (0..classes).map(|d| if inside_llc(d) { ca.l2_kib.value } else { ca.llc_kib.value } as u32).collect();
         let threads = (0..topo.nr_cores()).map(|k| topo.core_cpus(k).len()).max().unwrap_or(1);
         let mut smt_speed = vec![FULL_SPEED];
         for k in 0..threads {

@@ -39,7 +39,7 @@ impl Engine {
 
     /// How long an IPI to `target` is on its way, in ns.
     fn ipi_flight(&self, target: CpuId) -> Nanos {
-        let remote = self.topology().distance(self.current.get(), target) > 3;
+        let remote = self.topology().distance(self.current.get(), target) >= self.topology().first_remote();
         if remote { self.costs.ipi_deliver_remote } else { self.costs.ipi_deliver }
     }
 

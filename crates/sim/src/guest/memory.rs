@@ -31,7 +31,7 @@ impl Slowdown {
         let of = |cpu: CpuId| {
             let latency = match topo.node_of(cpu) == memory.node {
                 true => local,
-                false => costs.remote[topo.distance(home, cpu) - FIRST_REMOTE].value.max(local),
+                false => costs.remote[topo.distance(home, cpu) - topo.first_remote()].value.max(local),
             };
             (100 * local + u64::from(memory.stall_pct) * (latency - local), 100 * local)
         };
@@ -50,9 +50,6 @@ impl Slowdown {
         scaled(left, d, n)
     }
 }
-
-/// Distance classes: the CPU itself, core, LLC, node, then remote ones.
-const FIRST_REMOTE: usize = 4;
 
 /// Rounded up: what is left stays more than nothing.
 fn scaled(work: u64, n: u64, d: u64) -> u64 {
