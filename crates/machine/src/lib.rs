@@ -51,6 +51,7 @@ const SHIPPED: &[(&str, &str)] = shipped![
     "haswell-ex-4s-32c",
     "xen-16pcpu-2node",
     "epyc-2vcpu",
+    "kunpeng-920-2s-128c",
 ];
 
 /// A host.

@@ -18,7 +18,7 @@ fn all_load_and_every_cost_has_a_band_and_a_source() {
                 assert!(c.source.len() >= 10, "{name}: {key:?}: \"{}\" names no source", c.source);
             }
         }
-        // A machine of one node has no costs of others: two keys.
+        // A machine of one node has no costs of others, one without clusters none of those: two keys each.
         assert!(costs >= keys().count() - 4);
         assert!(m.costs.kernel_ns().iter().all(|&ns| ns > 0), "{name}: free kernel work");
         assert_eq!(m.costs.kernel_ns()[Work::Ns as usize], 1);
@@ -30,15 +30,19 @@ fn all_load_and_every_cost_has_a_band_and_a_source() {
 /// Farther is never cheaper: values, and both ends of the bands.
 #[test]
 fn costs_grow_with_distance() {
-    let synthetic = ["2n2l8c2t", "1c", "4n1l16c8t"].map(String::from);
+    let synthetic = ["2n2l8c2t", "1c", "4n1l16c8t", "2n4k4c"].map(String::from);
     let names = Machine::shipped().iter().map(|(name, _)| name.to_string()).chain(synthetic);
     for name in names {
         let m = Machine::load(&name).unwrap();
         let l = &m.costs.lines;
-        let mut lines = vec![&l.hit, &l.core, &l.llc, &l.node];
+        let mut lines = vec![&l.hit, &l.core];
+        lines.extend(&l.cluster);
+        lines.extend([&l.llc, &l.node]);
         lines.extend(&l.remote);
         let c = &m.costs.cache;
-        let refill = [&c.refill_core_per_kib, &c.refill_llc_per_kib, &c.refill_node_per_kib, &c.refill_remote_per_kib];
+        let mut refill = vec![&c.refill_core_per_kib];
+        refill.extend(&c.refill_cluster_per_kib);
+        refill.extend([&c.refill_llc_per_kib, &c.refill_node_per_kib, &c.refill_remote_per_kib]);
         let mut memory = vec![&m.costs.memory.local];
         memory.extend(&m.costs.memory.remote);
         for w in lines.windows(2).chain(refill.windows(2)).chain(memory.windows(2)) {
@@ -66,6 +70,7 @@ fn shapes_are_those_of_the_studies() {
         ("haswell-ex-4s-32c", [4, 4, 32, 32]),
         ("xen-16pcpu-2node", [2, 2, 16, 16]),
         ("epyc-2vcpu", [1, 1, 2, 2]),
+        ("kunpeng-920-2s-128c", [4, 4, 128, 128]),
     ];
     assert_eq!(shapes.len(), Machine::shipped().len());
     for (name, shape) in shapes {

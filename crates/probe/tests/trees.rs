@@ -285,3 +285,47 @@ fn idle_states() {
     let states: Vec<(String, u64)> = t.raw().idle_states.into_iter().map(|s| (s.name, s.residency_ns)).collect();
     assert_eq!(states, [("POLL".into(), 0), ("C6".into(), 600_000)]);
 }
+
+/// Two caches of two clusters of two cores.
+fn clusters() -> Tree {
+    let t = Tree::new();
+    t.online("0-7").node(0, "0-7", "10");
+    for id in 0..8 {
+        t.bare(id, 0, &id.to_string());
+        t.cache(id, 0, 1, "Data", "64K", &id.to_string());
+        let (pair, four) = (id / 2 * 2, id / 4 * 4);
+        t.cache(id, 2, 2, "Unified", "2048K", &format!("{pair}-{}", pair + 1));
+        t.cache(id, 3, 3, "Unified", "32M", &format!("{four}-{}", four + 3));
+    }
+    t
+}
+
+#[test]
+fn cores_that_share_a_cache_below_the_last_are_a_cluster() {
+    let of = |l: &Layout| l.places.iter().map(|p| p.cluster).collect::<Vec<_>>();
+    let pairs = [0, 0, 1, 1, 2, 2, 3, 3].map(Some).to_vec();
+    assert_eq!(of(&clusters().layout()), pairs);
+    // What the kernel says goes before: private caches, shared tags.
+    let t = two_sockets();
+    for id in 0..8 {
+        t.put(format!("cpu/cpu{id}/topology/cluster_cpus_list"), format!("{},{}", id % 4, id % 4 + 4));
+    }
+    assert_eq!(of(&t.layout()), [None; 8], "a core is no cluster");
+    let t = clusters();
+    for id in 0..8 {
+        t.put(format!("cpu/cpu{id}/topology/cluster_cpus_list"), format!("{id}"));
+    }
+    assert_eq!(of(&t.layout()), [None; 8], "the kernel sees none");
+    for id in 4..8 {
+        t.put(format!("cpu/cpu{id}/topology/cluster_cpus_list"), ["4-5", "6-7"][id / 6]);
+    }
+    assert_eq!(of(&t.layout()), [0, 1, 2, 3, 4, 4, 5, 5].map(Some), "clusters in one cache alone");
+    // Threads of a core in two clusters.
+    let t = two_sockets();
+    for id in 0..8 {
+        let four = id / 4 * 4;
+        t.put(format!("cpu/cpu{id}/topology/cluster_cpus_list"), format!("{four}-{}", four + 3));
+    }
+    assert_eq!(of(&t.layout()), [None; 8]);
+    noted(&t.layout(), "clusters cut cores");
+}

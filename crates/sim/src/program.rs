@@ -233,7 +233,7 @@ pub struct TaskSpec {
     pub sched: Option<Sched>,
     /// Its group (`None`: its parent's; of those that exist at the start, the root).
     pub group: Option<GroupId>,
-    /// Allowed CPUs (`None`: all).
+    /// Allowed CPUs (`None`: its parent's; of those that exist at the start, all).
     pub affinity: Option<FixedBitSet>,
     /// The task does not keep the run alive (a daemon); the run ends when all others have exited.
     pub background: bool,

@@ -2,10 +2,9 @@
 //! the idlest group, then its idlest CPU.
 //!
 //! Two eras: until 5.4 by runnable tasks (which stands for the loads that those kernels compare); from 5.5 on by classes of groups, as
-//! balancing has them: with CPUs to spare, fully busy, overloaded. That a node keeps its children while little runs there (5.18) is left
-//! out: runs begin with nobody running, and would begin with all tasks on one node.
+//! balancing has them: with CPUs to spare, fully busy, overloaded.
 
-use super::{Group, LevelParams, SCAN_BATCH};
+use super::{Group, LevelParams, NUMA_IMBALANCE_MIN, SCAN_BATCH};
 use crate::cpuset::Affinity;
 use crate::domains::{CAPACITY, Domain, Level};
 use crate::features::{Balance, IdleSearch};
@@ -148,7 +147,10 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             Ordering::Equal => {}
         }
         if other.class() == Class::HasSpare {
-            return other.idle_cpus > here.idle_cpus;
+            // A node keeps its children while little runs there (5.18).
+            let little = numa && here.nr_running < self.imb_numa_nr(here);
+            let gap = other.idle_cpus.saturating_sub(here.idle_cpus);
+            return gap > if little { NUMA_IMBALANCE_MIN } else { 0 };
         }
         let margin = CAPACITY * (pct - 100) / 100;
         let (there, here) = (other.avg(), here.avg());

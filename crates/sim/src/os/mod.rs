@@ -32,7 +32,6 @@ use contend_sched::kernel::{Kernel, SyscallEnd, Syscalls};
 use contend_sched::policy::Policy;
 use contend_sched::task::state;
 use contend_sched::wakeup::flags;
-use fixedbitset::FixedBitSet;
 use object::Object;
 use rand::SeedableRng;
 use rand_pcg::Pcg64Mcg;
@@ -94,6 +93,7 @@ struct OsTask {
     space: Option<ObjId>,
     sched: Sched,
     group: GroupId,
+    affinity: Affinity,
     started: Time,
     alive: bool,
 }
@@ -104,7 +104,7 @@ struct Birth {
     code: Code,
     sched: Sched,
     group: GroupId,
-    affinity: Option<FixedBitSet>,
+    affinity: Affinity,
     background: bool,
     working_set_kib: u32,
 }
@@ -190,7 +190,7 @@ impl<W: World> Os<W> {
             p.all_exited();
         }
         for spec in initial {
-            let task = self.born(kernel, p, spec);
+            let task = self.born(kernel, p, spec, Affinity::ALL);
             kernel.wake_up_first(p, task);
         }
         for thread in threads {
@@ -207,8 +207,9 @@ impl<W: World> Os<W> {
         self.alive.get()
     }
 
-    fn born<L: Policy>(&self, kernel: &Kernel<W, L>, p: &W, spec: TaskSpec) -> TaskId {
+    fn born<L: Policy>(&self, kernel: &Kernel<W, L>, p: &W, spec: TaskSpec, inherited: Affinity) -> TaskId {
         let TaskSpec { name, program, sched, group, affinity, background } = spec;
+        let affinity = affinity.map_or(inherited, Affinity::only);
         let (group, sched) = (group.unwrap_or_default(), sched.unwrap_or_default());
         let working_set_kib = program.working_set_kib();
         let code = Code::Program(program);
@@ -220,8 +221,7 @@ impl<W: World> Os<W> {
             Code::Program(program) => (Some(program), None),
             Code::Thread(state) => (None, Some(state)),
         };
-        let affinity = birth.affinity.map_or(Affinity::ALL, Affinity::only);
-        let task = kernel.create(p, birth.sched, affinity, birth.group);
+        let task = kernel.create(p, birth.sched, birth.affinity.clone(), birth.group);
         p.create_task(task, birth.working_set_kib);
         let id = self.created.get();
         self.created.set(id + 1);
@@ -247,6 +247,7 @@ impl<W: World> Os<W> {
                 space: None,
                 sched: birth.sched,
                 group: birth.group,
+                affinity: birth.affinity,
                 started: p.now(),
                 alive: true,
             });
@@ -342,6 +343,7 @@ impl<W: World> Os<W> {
             Op::Exec => kernel.exec(p, task).map_or(SyscallEnd::Continue, SyscallEnd::MoveTo),
             Op::SetAffinity(set) => {
                 let affinity = set.map_or(Affinity::ALL, Affinity::only);
+                self.with(task, |t| t.affinity = affinity.clone());
                 if kernel.set_affinity(p, task, affinity) { SyscallEnd::Migrate } else { SyscallEnd::Continue }
             }
             Op::SetScheduler(sched) => {
@@ -435,14 +437,15 @@ impl<W: World> Os<W> {
     /// The caller's child: of its class, group, and kind.
     fn spawn<L: Policy>(&self, kernel: &Kernel<W, L>, p: &W, parent: TaskId, mut spec: TaskSpec) -> SyscallEnd {
         // What a daemon starts does not keep the run alive either.
-        let (background, group, sched) = self.with(parent, |t| (t.background, t.group, t.sched));
+        let of_parent = |t: &mut OsTask| (t.background, t.group, t.sched, t.affinity.clone());
+        let (background, group, sched, affinity) = self.with(parent, of_parent);
         spec.background |= background;
         spec.group.get_or_insert(group);
         spec.sched.get_or_insert(sched);
         if !spec.background {
             self.foreground.set(self.foreground.get() + 1);
         }
-        let task = self.born(kernel, p, spec);
+        let task = self.born(kernel, p, spec, affinity);
         kernel.wake_up_new(p, task);
         SyscallEnd::Continue
     }

@@ -5,6 +5,7 @@ use crate::program::Op;
 use crate::thread::{Call, Ready};
 use crate::world::{Sim, World};
 use contend_platform::{CpuId, Ipi, Nanos, Ordering, Platform, SchedPlatform, TaskId, Time, Work};
+use contend_sched::cpuset::Affinity;
 use contend_sched::kernel::{Kernel, SyscallEnd};
 use contend_sched::policy::Policy;
 use contend_sched::rq::peek_curr;
@@ -14,6 +15,7 @@ impl Os<Sim> {
     pub(crate) fn spawn_thread<L: Policy>(&self, kernel: &Kernel<Sim, L>, p: &Sim, thread: Ready) {
         let Ready { name, code: stack, sched, group, affinity, background, working_set_kib, vcpu } = thread;
         let code = Code::Thread(Rc::clone(stack.state()));
+        let affinity = affinity.map_or(Affinity::ALL, Affinity::only);
         let task = self.create(kernel, p, Birth { name, code, sched, group, affinity, background, working_set_kib });
         p.engine().give_code(task, stack);
         if let (Some((vm, number)), Some(kvm)) = (vcpu, p.kvm()) {

@@ -308,6 +308,41 @@ fn services_do_not_wait_for_each_other_beside_sched_idle_tasks() {
     assert!(off > 4 * any && off > 4 * others, "{off} {any} {others}");
 }
 
+/// From 6.8 on: the target's cluster, the rest of its cache, and last an idle last CPU in another cluster, which came first before.
+#[test]
+fn the_targets_cluster_comes_first() {
+    let with = |sis_cluster| Features { wake_affine: WakeAffine::V5_2, sis_cluster, ..plain("linux-6.18") };
+    for (idle, plainly, clustered) in [(&[9, 2][..], 9, 2), (&[9, 6], 9, 6), (&[9], 9, 9), (&[9, 3, 1], 9, 1)] {
+        for (sis_cluster, to) in [(false, plainly), (true, clustered)] {
+            stage("1n1l4k4c", with(sis_cluster), false, move |s| {
+                s.idle_only(idle);
+                assert_eq!(s.wake(s.sleeper(9), flags::SYNC).0, to, "{idle:?}, {sis_cluster}");
+            });
+        }
+    }
+    // CPUs 4 to 7 are a cluster. A kernel without the domains, and a machine without clusters, look round the cache.
+    for (on, sched_cluster, to) in [("1n1l4k4c", true, 4), ("1n1l4k4c", false, 8), ("16c", true, 8)] {
+        stage(on, Features { sched_cluster, ..plain("linux-6.18") }, false, move |s| {
+            s.idle_only(&[4, 8]);
+            assert_eq!(s.wake_from(5).0, to, "{on}, {sched_cluster}");
+        });
+    }
+    // Each probe counts against the limit; two threads of a core lie in the same cluster.
+    stage("1n1l4k4c", plain("linux-6.18"), false, |s| {
+        s.idle_only(&[12]);
+        assert_eq!(s.wake_from(5), (12, 4 + 5));
+        s.p.store(&s.kernel.llcs[0].nr_idle_scan, 6, Release);
+        assert_eq!(s.wake_from(5), (5, 6));
+    });
+    stage("1n1l2k2c2t", Features { sis_core: true, ..plain("linux-6.18") }, false, |s| {
+        // Cores are 0-4, 1-5, 2-6, 3-7; the clusters 0-1-4-5 and 2-3-6-7.
+        s.idle_only(&[1, 5, 2, 6]);
+        assert_eq!(s.wake_from(3).0, 6, "an idle core of the cluster");
+        s.idle_only(&[1, 5, 2]);
+        assert_eq!(s.wake_from(3).0, 5, "an idle core elsewhere before an idle thread");
+    });
+}
+
 /// A buddy in the neighbouring core, the other thread there, and nothing else.
 #[test]
 fn buddies() {

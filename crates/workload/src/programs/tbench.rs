@@ -11,9 +11,21 @@ use contend_platform::{Nanos, Time};
 use contend_sim::program::{Cx, ObjId, ObjectKind, Op, Program, Workload};
 
 use super::netbench::{Kind, draw};
+use super::starting::{Go, Pair, forked};
 use super::{DURATION_MS_MAX, NS_PER_MS, TCP_BYTES, cached};
 use crate::spec::keys::spec;
+use crate::spec::value::words;
 use crate::spec::{Build, WorkloadError};
+
+words! {
+    /// How the processes begin.
+    Start {
+        /// All are there from the beginning, spread over the CPUs.
+        Spread = "spread",
+        /// As the tools start.
+        Forked = "forked",
+    }
+}
 
 spec! {
     /// Client and server processes that replay the network part of NetBench over local TCP, after tbench. Runs until the
@@ -30,6 +42,10 @@ spec! {
         /// Working set of a task, fetched again after a migration. Default: an estimate, two buffers of the
         /// 15 that a transfer has on average, and 2 for the kernel's structures of the task.
         working_set_kib: u64 [0..=1_048_576] = 32, "KiB";
+        /// "spread": all are there from the beginning, spread evenly over the CPUs. "forked": tbench forks the clients, tbench_srv a
+        /// process for each connection, where the kernel places new tasks; clients begin together when all have connected.
+        /// Default: as balancing has them after a while.
+        start: Start [()] = Start::Spread, "";
         /// How long. Default: 1 s, tens of thousands of operations a client.
         duration_ms: u64 [1..=DURATION_MS_MAX] = 1000, "ms";
     }
@@ -146,11 +162,12 @@ impl Program for Server {
 
 impl Build for Tbench {
     fn tasks(&self) -> u64 {
-        self.clients * 2
+        self.clients * 2 + if self.start == Start::Forked { 2 } else { 0 }
     }
 
     fn build(&self, w: &mut Workload, _: usize) -> Result<(), WorkloadError> {
         let work = self.work_ns;
+        let mut pairs = Vec::new();
         for i in 0..self.clients {
             let there = w.object(
                 format!("request{i}"),
@@ -172,9 +189,18 @@ impl Build for Tbench {
                 started: 0,
                 step: Step::Work,
             };
-            w.task(cached(format!("tbench{i}"), client, self.working_set_kib));
             let server = Server { call, to: back, from: there, work, rest: 0, answer: 0, step: Step::Read };
-            w.task(cached(format!("tbench_srv{i}"), server, self.working_set_kib));
+            pairs.push(Pair {
+                client: cached(format!("tbench{i}"), client, self.working_set_kib),
+                server: cached(format!("tbench_srv{i}"), server, self.working_set_kib),
+            });
+        }
+        match self.start {
+            Start::Spread => pairs.into_iter().for_each(|Pair { client, server }| {
+                w.task(client);
+                w.task(server);
+            }),
+            Start::Forked => forked(w, ("tbench", "tbench_srv"), pairs, false, Go::Together),
         }
         w.horizon = Some(self.duration_ms * NS_PER_MS);
         Ok(())

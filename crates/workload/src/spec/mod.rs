@@ -15,12 +15,14 @@
 //! Every key has a type, a range and a default; [`list`] describes them, and [`WorkloadSpec::to_toml`] writes all of them
 //! out, so that a result says what made it even if a default changes later. `docs/workloads.md` is the reference.
 
+mod cpus;
 mod error;
 pub(crate) mod keys;
 #[cfg(test)]
 mod tests;
 pub(crate) mod value;
 
+pub use cpus::CpuList;
 pub use error::{SpecError, SpecProblem, WorkloadError};
 pub use keys::KeyInfo;
 pub use value::NiceList;
@@ -35,8 +37,8 @@ use value::{Bad, shown};
 
 use crate::model::{ModelSpec, Source};
 use crate::programs::{
-    Daemons, Dbench, Ebizzy, GuestBoot, Hackbench, Hogs, IperfClient, IperfServer, KernelBuild, LockLoop, Mmc, Oltp,
-    OltpDedicated, Periodic, PingPong, Schbench, Sembench, Tbench, Uperf,
+    Daemons, Dbench, Ebizzy, GuestBoot, Hackbench, Hogs, IperfClient, IperfServer, KernelBuild, LockLoop, Mmc, Netperf,
+    Oltp, OltpDedicated, Periodic, PingPong, Schbench, Sembench, Tbench, Uperf,
 };
 use crate::recording::{RecordingReport, RecordingSpec};
 use crate::speed::Rescaled;
@@ -121,6 +123,8 @@ pub struct Part {
     pub group: Option<String>,
     /// Class and priority of its tasks that have none of their own.
     pub sched: Option<Sched>,
+    /// CPUs that its tasks may run on which have no such list of their own (`None`: all).
+    pub cpus: Option<CpuList>,
     /// What it is.
     pub workload: WorkloadSpec,
 }
@@ -133,6 +137,9 @@ impl Part {
         }
         if let Some(sched) = self.sched {
             table.insert(SCHED.into(), sched.to_string().into());
+        }
+        if let Some(cpus) = &self.cpus {
+            table.insert(CPUS.into(), cpus.to_string().into());
         }
         table
     }
@@ -162,7 +169,7 @@ macro_rules! kinds {
                         key: "parts",
                         doc: "The parts: tables like this one (not mixes), at most one of them an rt-app file; with the key \
                               group (a path such as /web) their tasks are in that group, with sched (such as fifo:50) of \
-                              that class. On the command line: workload.parts.0.KEY."
+                              that class, with cpus (such as 0-7,16) on these CPUs only. On the command line: workload.parts.0.KEY."
                             .into(),
                         unit: "workloads",
                         allowed: format!("1 to {PARTS_MAX} tables"),
@@ -222,8 +229,10 @@ const MIX: &str = "mix";
 const GROUP: &str = "group";
 /// The key that says which class they are of.
 const SCHED: &str = "sched";
+/// The key that says which CPUs they may run on.
+const CPUS: &str = "cpus";
 /// What a part has besides its workload's keys.
-const OWN_KEYS: [&str; 2] = [GROUP, SCHED];
+const OWN_KEYS: [&str; 3] = [GROUP, SCHED, CPUS];
 
 /// The group of a part, checked.
 fn group_of(text: &str) -> Result<String, Bad> {
@@ -267,6 +276,7 @@ kinds! {
     Hogs(Hogs),
     Daemons(Daemons),
     Uperf(Uperf),
+    Netperf(Netperf),
     Tbench(Tbench),
     Dbench(Dbench),
     Oltp(Oltp),
@@ -382,7 +392,8 @@ impl WorkloadSpec {
                 let workload = Self::part(v, &path, false)?;
                 let group = own_key(v, &path, GROUP, Groups::PATH, group_of)?;
                 let sched = own_key(v, &path, SCHED, Sched::ALLOWED, sched_of)?;
-                Ok(Part { group, sched, workload })
+                let cpus = own_key(v, &path, CPUS, CpuList::RIGHT, CpuList::parse)?;
+                Ok(Part { group, sched, cpus, workload })
             })
             .collect::<Result<_, _>>()?;
         let spec = WorkloadSpec::Mix(Mix { parts });
@@ -431,6 +442,7 @@ impl WorkloadSpec {
             match rest {
                 GROUP => mix.parts[i].group = Some(group_of(value).map_err(wrong)?),
                 SCHED => mix.parts[i].sched = Some(sched_of(value).map_err(wrong)?),
+                CPUS => mix.parts[i].cpus = Some(CpuList::parse(value).map_err(wrong)?),
                 _ => return mix.parts[i].workload.set_in(rest, value, &format!("{path}.parts.{i}")),
             }
             return Ok(());
@@ -503,6 +515,7 @@ impl WorkloadSpec {
             WorkloadSpec::Hogs(s) => s.tasks(),
             WorkloadSpec::Daemons(s) => s.tasks(),
             WorkloadSpec::Uperf(s) => s.tasks(),
+            WorkloadSpec::Netperf(s) => s.tasks(),
             WorkloadSpec::Tbench(s) => s.tasks(),
             WorkloadSpec::Dbench(s) => s.tasks(),
             WorkloadSpec::Oltp(s) => s.tasks(),
@@ -524,6 +537,7 @@ impl WorkloadSpec {
             WorkloadSpec::Sembench(_) => "threads",
             WorkloadSpec::PingPong(_) => "pairs",
             WorkloadSpec::Uperf(_) | WorkloadSpec::Oltp(_) => "threads",
+            WorkloadSpec::Netperf(_) => "instances",
             WorkloadSpec::Tbench(_) | WorkloadSpec::Dbench(_) => "clients",
             WorkloadSpec::OltpDedicated(_) => "users",
             WorkloadSpec::Mix(_) => "parts",
@@ -538,7 +552,8 @@ impl WorkloadSpec {
             WorkloadSpec::Sembench(_) => "wakers x (1 + threads)",
             WorkloadSpec::PingPong(_) => "pairs x 2",
             WorkloadSpec::Uperf(_) | WorkloadSpec::Oltp(_) => "threads x 2",
-            WorkloadSpec::Tbench(_) => "clients x 2",
+            WorkloadSpec::Tbench(_) => "clients x 2, and 2 if start = \"forked\"",
+            WorkloadSpec::Netperf(_) => "instances x 2 + 2",
             WorkloadSpec::Dbench(_) => "clients + 1",
             WorkloadSpec::OltpDedicated(_) => "users + 1",
             _ => "of all parts",
@@ -592,6 +607,19 @@ impl WorkloadSpec {
             if part.sched.is_some() {
                 w.tasks[from..].iter_mut().for_each(|t| t.sched = t.sched.or(part.sched));
             }
+            if let Some(list) = &part.cpus {
+                let affinity = list.affinity(target.nr_cpus).map_err(|last| SpecError {
+                    key: format!("workload.parts.{CPUS}"),
+                    span: None,
+                    problem: SpecProblem::Value {
+                        found: format!("\"{list}\" with CPU {last}"),
+                        right: format!("CPUs of the machine, 0 to {}", target.nr_cpus - 1),
+                    },
+                })?;
+                for task in &mut w.tasks[from..] {
+                    task.affinity.get_or_insert_with(|| affinity.clone());
+                }
+            }
             match w.horizon {
                 Some(h) => {
                     horizon = horizon.max(Some(h));
@@ -629,6 +657,7 @@ impl WorkloadSpec {
             WorkloadSpec::Hogs(s) => s.build(w, nr_cpus),
             WorkloadSpec::Daemons(s) => s.build(w, nr_cpus),
             WorkloadSpec::Uperf(s) => s.build(w, nr_cpus),
+            WorkloadSpec::Netperf(s) => s.build(w, nr_cpus),
             WorkloadSpec::Tbench(s) => s.build(w, nr_cpus),
             WorkloadSpec::Dbench(s) => s.build(w, nr_cpus),
             WorkloadSpec::Oltp(s) => s.build(w, nr_cpus),

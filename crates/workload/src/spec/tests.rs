@@ -26,7 +26,7 @@ fn every_message() {
     let (said, _) = error("[workload]\ngroups = 3");
     assert!(said.starts_with("workload.kind: missing; write kind = one of hackbench, schbench"), "{said}");
     let t = "[workload]\nkind = \"hackbenhc\"";
-    let kinds = "hackbench, schbench, sembench, ping-pong, periodic, mmc, lock-loop, hogs, daemons, uperf, tbench, dbench, oltp, \
+    let kinds = "hackbench, schbench, sembench, ping-pong, periodic, mmc, lock-loop, hogs, daemons, uperf, netperf, tbench, dbench, oltp, \
                  oltp-dedicated, kernel-build, guest-boot, ebizzy, iperf-client, iperf-server, rt-app, recording, model, mix";
     let message = format!("workload.kind: found \"hackbenhc\"; should be one of {kinds}; did you mean hackbench?");
     says(t, &message, "\"hackbenhc\"");

@@ -1,0 +1,79 @@
+//! Lists of CPUs, as taskset(1) takes them.
+
+use super::value::Bad;
+use contend_platform::CpuId;
+use fixedbitset::FixedBitSet;
+
+/// CPUs that tasks may run on, at least one.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CpuList(FixedBitSet);
+
+impl CpuList {
+    /// What is right, in words.
+    pub(super) const RIGHT: &str = "CPUs such as \"0-7\" or \"0,2,8-11\"";
+
+    /// From text.
+    pub(super) fn parse(text: &str) -> Result<Self, Bad> {
+        let mut set = FixedBitSet::with_capacity(CpuId::MAX_CPUS);
+        for part in text.split(',') {
+            let range =
+                range(part.trim()).ok_or_else(|| Bad { found: format!("\"{text}\""), right: Self::RIGHT.into() })?;
+            set.insert_range(range);
+        }
+        Ok(CpuList(set))
+    }
+
+    /// As a task's affinity on a machine of so many CPUs; the last CPU of the list, if there is no such.
+    pub(super) fn affinity(&self, nr_cpus: usize) -> Result<FixedBitSet, usize> {
+        match self.0.maximum() {
+            Some(last) if last >= nr_cpus => Err(last),
+            _ => Ok(self.0.ones().collect()),
+        }
+    }
+}
+
+fn range(text: &str) -> Option<std::ops::Range<usize>> {
+    let number = |t: &str| t.bytes().all(|b| b.is_ascii_digit()).then(|| t.parse::<usize>().ok()).flatten();
+    let (from, to) = text.split_once('-').unwrap_or((text, text));
+    let (from, to) = (number(from)?, number(to)?);
+    (from <= to && to < CpuId::MAX_CPUS).then_some(from..to + 1)
+}
+
+impl std::fmt::Display for CpuList {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut rest = self.0.ones().peekable();
+        let mut comma = "";
+        while let Some(from) = rest.next() {
+            let mut to = from;
+            while rest.next_if_eq(&(to + 1)).is_some() {
+                to += 1;
+            }
+            write!(f, "{comma}{from}")?;
+            if to > from {
+                write!(f, "-{to}")?;
+            }
+            comma = ",";
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_are_read_and_shown() {
+        for (text, shown) in [("0-7", "0-7"), ("3", "3"), ("8-11, 0,2,1", "0-2,8-11"), ("5-5,6", "5-6")] {
+            let list = CpuList::parse(text).unwrap_or_else(|bad| panic!("{text}: {}", bad.right));
+            assert_eq!(list.to_string(), shown);
+            assert_eq!(CpuList::parse(shown).unwrap_or_else(|bad| panic!("{shown}: {}", bad.right)), list);
+        }
+        for wrong in ["", "x", "3-1", "0,,1", "-1", "1-", "+1", "4096", "0-99999999999999999999"] {
+            assert!(CpuList::parse(wrong).is_err(), "{wrong}");
+        }
+        let list = CpuList::parse("0,8-11").unwrap_or_else(|bad| panic!("{}", bad.right));
+        assert_eq!(list.affinity(11), Err(11));
+        assert_eq!(list.affinity(12).map(|set| set.ones().collect::<Vec<_>>()), Ok(vec![0, 8, 9, 10, 11]));
+    }
+}
