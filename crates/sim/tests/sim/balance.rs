@@ -7,6 +7,7 @@ use contend_sched::domains::Level;
 use contend_sched::rq::BalanceStats;
 use contend_sim::host::{Outcome, RunResult};
 use contend_sim::program::{Op, TaskSpec, Workload};
+use std::sync::{Arc, Mutex};
 
 const IDLE_TYPES: [&str; 3] = ["not idle", "idle", "newly idle"];
 
@@ -225,4 +226,47 @@ fn a_crowd_is_halved_at_once() {
         let gained = of(|s| s.lb_gained);
         assert!((1..=2).contains(&brought) && gained >= 6, "{name}: {gained} tasks in {brought} balances");
     }
+}
+
+/// How many of `n` tasks that compute, forked one after the other, are in each of six clusters of four after 100 ms; the fullest first.
+fn spread_over_clusters(name: &str, n: usize) -> Vec<usize> {
+    let on = machine("1n1l6k4c");
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let children = (0..n).map(|_| {
+        let (seen, mut step) = (Arc::clone(&seen), 0);
+        Op::Spawn(Box::new(task("copy", move |cx| {
+            step += 1;
+            match step {
+                1 => Op::Run(100 * MS),
+                2 => {
+                    seen.lock().expect("no task panics").push(cx.cpu);
+                    Op::Run(MS)
+                }
+                _ => Op::Exit,
+            }
+        })))
+    });
+    let mut w = Workload::default();
+    w.task(script("runspec", children.collect()));
+    run_on(on.clone(), &preset(name), w, 60_000 * MS);
+    let mut counts = vec![0; on.topology.nr_clusters()];
+    for cpu in seen.lock().expect("no task panics").iter() {
+        counts[on.topology.cluster_of(*cpu).expect("a machine with clusters")] += 1;
+    }
+    counts.sort_unstable_by(|a, b| b.cmp(a));
+    counts
+}
+
+/// What the level for clusters was made for: "some pretty bad clumping can be seen for the vanilla kernel without the L2 cluster domain
+/// for the 6 and 12 copies case. With the extra domain for cluster, the load does get evened out between the clusters" (message of Linux
+/// commit 66558b730f25, on a machine like this).
+#[test]
+fn tasks_are_spread_over_clusters() {
+    for name in ["linux-6.0", "linux-6.6", "linux-6.18"] {
+        assert_eq!(spread_over_clusters(name, 6), [1; 6], "{name}");
+        assert_eq!(spread_over_clusters(name, 12), [2; 6], "{name}");
+        assert_eq!(spread_over_clusters(name, 24), [4; 6], "{name}");
+    }
+    assert_eq!(spread_over_clusters("linux-5.8", 6)[2..], [0; 4]);
+    assert_eq!(spread_over_clusters("linux-5.8", 12)[4..], [0; 2]);
 }
