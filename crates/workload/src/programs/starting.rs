@@ -4,7 +4,14 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
+use contend_platform::Nanos;
 use contend_sim::program::{Cx, ObjId, ObjectKind, Op, Program, TaskSpec, Workload};
+
+use super::up_to;
+
+/// What a program computes before its first own step, from half of this to one and a half, at random: the loader finds and links its
+/// libraries. Estimate, 300,000 to 2,000,000.
+const LOADING: Nanos = 1_000_000;
 
 /// A client and the server process that it will have.
 pub(super) struct Pair {
@@ -32,7 +39,7 @@ pub(super) fn forked(w: &mut Workload, tools: (&str, &str), pairs: Vec<Pair>, ex
     let all = (go == Go::Together && parties > 1).then(|| w.object("connected", ObjectKind::Barrier { parties }));
     let backlog = Backlog::default();
     let children = pairs.into_iter().map(|Pair { client, server }| {
-        let first = exec.then_some(Op::Exec);
+        let first = if exec { Begin::Exec } else { Begin::Connect };
         let last = all.map(Op::Barrier);
         let connecting =
             Connecting { first, connect: Some((server, Arc::clone(&backlog), accept)), last, then: client.program };
@@ -77,9 +84,16 @@ impl Program for Listener {
     }
 }
 
+/// What comes before a client connects.
+enum Begin {
+    Exec,
+    Load,
+    Connect,
+}
+
 /// A client that begins by connecting.
 struct Connecting {
-    first: Option<Op>,
+    first: Begin,
     connect: Option<(TaskSpec, Backlog, ObjId)>,
     last: Option<Op>,
     then: Box<dyn Program>,
@@ -87,8 +101,16 @@ struct Connecting {
 
 impl Program for Connecting {
     fn next(&mut self, cx: &mut Cx<'_>) -> Op {
-        if let Some(op) = self.first.take() {
-            return op;
+        match self.first {
+            Begin::Exec => {
+                self.first = Begin::Load;
+                return Op::Exec;
+            }
+            Begin::Load => {
+                self.first = Begin::Connect;
+                return Op::Run(LOADING / 2 + up_to(LOADING, cx.rng));
+            }
+            Begin::Connect => {}
         }
         if let Some((server, backlog, accept)) = self.connect.take() {
             backlog.lock().expect("no program panics").push_back(server);
