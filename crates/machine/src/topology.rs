@@ -448,17 +448,17 @@ impl Topology {
         for c in more.clone() {
             differ = differ.min(packed[c.index()] ^ place);
         }
+        let by_pairs = || more.clone().fold(self.distance(from, other), |d, c| d.min(self.distance(from, c)));
         if differ == 0 {
             1
-        } else if differ < 1 << LLC_SHIFT && !self.has_clusters() {
-            self.llc_distance()
-        } else if differ < 1 << NODE_SHIFT && differ >= 1 << LLC_SHIFT {
+        } else if differ < 1 << LLC_SHIFT {
+            if self.has_clusters() { by_pairs() } else { self.llc_distance() }
+        } else if differ < 1 << NODE_SHIFT {
             self.node_wide()
-        } else if differ >= 1 << NODE_SHIFT && self.nr_remote() <= 1 {
+        } else if self.nr_remote() <= 1 {
             self.nr_distances() - 1
         } else {
-            let nearest = self.distance(from, other);
-            more.fold(nearest, |nearest, c| nearest.min(self.distance(from, c)))
+            by_pairs()
         }
     }
     /// Number of values [`Topology::distance`] can have.
