@@ -16,11 +16,13 @@ use contend_platform::{CpuId, SchedPlatform, Work};
 use std::cmp::{Ordering, Reverse};
 
 /// The task that is placed.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Placed {
     /// One that is there from the beginning: by count in all eras. Balancing has spread it and others like it before, and what load there is
     /// says nothing yet.
     Old,
+    /// One that is started at the beginning. It stays near nobody: all would be on one node.
+    Started,
     /// A forked one.
     New,
     /// One that runs `on` a CPU, where it does not count itself.
@@ -117,7 +119,8 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         let Some(other) = others.min_by_key(|g| (g.class(), g.fill(), domain.nth_from(local, g.index))) else {
             return cpu;
         };
-        let group = if allowed(&local) && !self.is_clearly_idler(domain, &other, &here) { local } else { other.index };
+        let group =
+            if allowed(&local) && !self.is_clearly_idler(domain, &other, &here, task) { local } else { other.index };
         let cpus = &domain.groups[group];
         // With the local group the choice is that of its own domain, below.
         if group == local { cpu } else { self.idlest_of(p, cpus, affinity).unwrap_or(cpu) }
@@ -138,7 +141,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
     }
 
     /// Is it worth to leave `here` for a group of the same domain?
-    fn is_clearly_idler(&self, domain: &Domain, other: &Group, here: &Group) -> bool {
+    fn is_clearly_idler(&self, domain: &Domain, other: &Group, here: &Group, task: Placed) -> bool {
         let LevelParams { imbalance_pct: pct, .. } = self.level_params(domain);
         let numa = domain.level == Level::Numa;
         match other.class().cmp(&here.class()) {
@@ -148,7 +151,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         }
         if other.class() == Class::HasSpare {
             // A node keeps its children while little runs there (5.18).
-            let little = numa && here.nr_running < self.imb_numa_nr(here);
+            let little = numa && task != Placed::Started && here.nr_running < self.imb_numa_nr(here);
             let gap = other.idle_cpus.saturating_sub(here.idle_cpus);
             return gap > if little { NUMA_IMBALANCE_MIN } else { 0 };
         }

@@ -23,25 +23,30 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
 
     /// Start a new task: place it (fork balancing), put it on a run queue.
     pub fn wake_up_new(&self, p: &P, task: TaskId) {
-        self.first_wake_up(p, task, true);
+        self.first_wake_up(p, task, Placed::New);
     }
 
     /// The same of one that is there from the beginning: it has slept until now.
     pub fn wake_up_first(&self, p: &P, task: TaskId) {
-        self.first_wake_up(p, task, false);
+        self.first_wake_up(p, task, Placed::Old);
     }
 
-    fn first_wake_up(&self, p: &P, task: TaskId, forked: bool) {
+    /// The same of one that is started at the beginning of the run, by nobody that runs.
+    pub fn wake_up_started(&self, p: &P, task: TaskId) {
+        self.first_wake_up(p, task, Placed::Started);
+    }
+
+    fn first_wake_up(&self, p: &P, task: TaskId, placed: Placed) {
         let before = p.enter(Account::Wakeup);
         let t = self.task(task);
         self.pi_lock(p, task);
         p.store(&t.state, state::RUNNING, Relaxed);
         let this = p.cpu();
         p.store(&t.cpu, u64::from(this.0), Relaxed);
-        let cpu = self.select_for_fork(p, task, this, if forked { Placed::New } else { Placed::Old });
+        let cpu = self.select_for_fork(p, task, this, placed);
         p.store(&t.cpu, u64::from(cpu.0), Release);
         let held = self.lock(p, cpu);
-        if self.vcpu_pack && forked {
+        if self.vcpu_pack && placed != Placed::Old {
             let now = p.now();
             self.with_task(p, &held, task, |rd, e| {
                 rd.update_averages(now);

@@ -21,7 +21,7 @@ impl Os<Sim> {
         if let (Some((vm, number)), Some(kvm)) = (vcpu, p.kvm()) {
             kvm.adopt(p, kernel, task, vm, number);
         }
-        kernel.wake_up_new(p, task);
+        kernel.wake_up_started(p, task);
     }
 
     /// What a thread has trapped for: an operation that programs can ask for too, or, served here, a call on a word.

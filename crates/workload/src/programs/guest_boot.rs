@@ -277,7 +277,9 @@ impl Program for Boot {
                     let left = spec.service_ms * NS_PER_MS;
                     let service =
                         Service { machine: Arc::clone(&machine), left, started: None, look: false, ended: false };
-                    return Op::Spawn(Box::new(TaskSpec::new(format!("service{n}"), service)));
+                    // The boot CPU's task, which was bound to it while the others came up, is not any more.
+                    let affinity = Some((0..machine.nr_cpus).collect());
+                    return Op::Spawn(Box::new(TaskSpec { affinity, ..TaskSpec::new(format!("service{n}"), service) }));
                 }
                 Stage::Wait(n) if n == services => return Op::Exit,
                 Stage::Wait(n) => {
