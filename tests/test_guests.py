@@ -39,8 +39,9 @@ WRONG = [
     ("policy", f'{GUEST}policy = "linux-3.66"\n{LOAD}',
      '4: guest.policy: unknown policy "linux-3.66"; did you mean linux-3.6 or linux-3.0 or linux-6.6?'),
     ("topology", f'{GUEST}topology = "two"\n{LOAD}',
-     '4: guest.topology: synthetic machine "two": should be numbers with n (nodes), l (LLCs per node), c (cores per '
-     "LLC), t (threads per core), in this order, such as 2n2l8c2t or 16c"),
+     '4: guest.topology: synthetic machine "two": should be numbers with n (nodes), l (LLCs per node), '
+     "k (clusters per LLC), c (cores per cluster, or per LLC), t (threads per core), in this order, such as "
+     "2n2l8c2t, 2n8k4c or 16c"),
     ("topology-and-vcpus", f'{GUEST}topology = "4c"\n{LOAD}',
      '4: guest.topology: found "4c", 4 CPUs, with vcpus = 2; should be of 2 CPUs, such as 1n2l1c1t; or one of the two '
      "left out"),

@@ -270,3 +270,30 @@ fn tasks_are_spread_over_clusters() {
     assert_eq!(spread_over_clusters("linux-5.8", 6)[2..], [0; 4]);
     assert_eq!(spread_over_clusters("linux-5.8", 12)[4..], [0; 2]);
 }
+
+/// A forked task may run where its parent may, until it says otherwise.
+#[test]
+fn affinity_is_inherited() {
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let child = |free: bool| {
+        let (seen, mut step) = (Arc::clone(&seen), 0);
+        Op::Spawn(Box::new(task("child", move |cx| {
+            step += 1;
+            match step {
+                1 if free => Op::SetAffinity(None),
+                1 | 2 => Op::Run(50 * MS),
+                _ => {
+                    seen.lock().expect("no task panics").push((free, cx.cpu.index()));
+                    Op::Exit
+                }
+            }
+        })))
+    };
+    let mut w = Workload::default();
+    let ops = vec![child(false), child(false), child(true), Op::Run(200 * MS)];
+    w.task(TaskSpec { affinity: Some(cpus(&[2, 3])), ..script("parent", ops) });
+    run_on(machine("8c"), &preset("linux-6.18"), w, 60_000 * MS);
+    let seen = seen.lock().expect("no task panics");
+    assert_eq!(seen.len(), 3);
+    assert!(seen.iter().all(|(free, cpu)| *free != [2, 3].contains(cpu)), "{seen:?}");
+}

@@ -608,8 +608,9 @@ impl WorkloadSpec {
                 w.tasks[from..].iter_mut().for_each(|t| t.sched = t.sched.or(part.sched));
             }
             if let Some(list) = &part.cpus {
+                let number = mix.parts.iter().position(|p| std::ptr::eq(p, part)).unwrap_or_default();
                 let affinity = list.affinity(target.nr_cpus).map_err(|last| SpecError {
-                    key: format!("workload.parts.{CPUS}"),
+                    key: format!("workload.parts.{number}.{CPUS}"),
                     span: None,
                     problem: SpecProblem::Value {
                         found: format!("\"{list}\" with CPU {last}"),

@@ -187,3 +187,23 @@ fn the_documentation_lists_every_key() {
         }
     }
 }
+
+#[test]
+fn parts_may_have_cpus_of_their_own() {
+    let t =
+        "[workload]\nkind = \"mix\"\nparts = [{ kind = \"hogs\", tasks = 2, cpus = \"2-3,0\" }, { kind = \"hogs\" }]";
+    let mut s = parse(t).expect("a mix");
+    let none = |_: &str| Err(std::io::Error::other("no files"));
+    let cpus = |s: &WorkloadSpec| -> Vec<Option<Vec<usize>>> {
+        let w = s.build(4, &none).expect("four CPUs");
+        w.tasks.iter().map(|t| t.affinity.as_ref().map(|set| set.ones().collect())).collect()
+    };
+    assert_eq!(cpus(&s)[..3], [Some(vec![0, 2, 3]), Some(vec![0, 2, 3]), None]);
+    let said = s.build(3, &none).err().expect("CPU 3 is not there").to_string();
+    assert_eq!(said, "workload.parts.0.cpus: found \"0,2-3\" with CPU 3; should be CPUs of the machine, 0 to 2");
+    assert_eq!(toml::Value::Table(s.to_toml())["parts"][0]["cpus"].as_str(), Some("0,2-3"));
+    s.set("parts.1.cpus", "1").expect("a list");
+    assert_eq!(cpus(&s)[2], Some(vec![1]));
+    let wrong = s.set("parts.1.cpus", "one").expect_err("no list").to_string();
+    assert_eq!(wrong, "workload.parts.1.cpus: found \"one\"; should be CPUs such as \"0-7\" or \"0,2,8-11\"");
+}
