@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
@@ -121,6 +122,33 @@ node   0   1
 """
 TWO_NODES = {"cpu/online": "0-1", "node/node0/cpulist": "0", "node/node1/cpulist": "1",
              **cpu(0, "0", "0"), **cpu(1, "1", "1")}  # fmt: skip
+
+
+def test_clusters_of_hwloc(contend: Contend, tmp_path: Path) -> None:
+    """As a Kunpeng 920 has them: groups over private caches, under an L3 each. And cores that share a second-level cache."""
+
+    def core(number: int, cache: str = "") -> str:
+        pu = f'<object type="PU" os_index="{number}" cpuset="{1 << number:#x}"/>'
+        return f"{cache}<object type='Core' os_index='{number}'>{pu}</object>{'</object>' if cache else ''}"
+
+    def xml(half: str, open_: str, close: str, cache: str) -> str:
+        pairs = [f"{open_}{core(2 * i, cache)}{core(2 * i + 1, cache)}{close}" for i in range(4)]
+        caches = [f"{half}{''.join(pairs[2 * i : 2 * i + 2])}</object>" for i in range(2)]
+        return f'{HEAD}<topology version="2.0"><object type="Machine">{"".join(caches)}</object></topology>'
+
+    l3 = "<object type='L3Cache' depth='3' cache_size='33554432'>"
+    l2 = "<object type='L2Cache' depth='2' cache_size='524288'>"
+    group = '<object type="Group" subtype="Cluster" kind="222" subkind="0">'
+    shape = {"nodes": 1, "llcs_per_node": 2, "cores_per_llc": 4, "cores_per_cluster": 2, "threads_per_core": 1}
+    for name, text in [("tags", xml(l3, group, "</object>", l2)), ("caches", xml(l3, l2, "</object>", ""))]:
+        (tmp_path / f"{name}.xml").write_text(text)
+        done = contend("machine", "import", "--lstopo", f"{name}.xml", "--out", f"{name}.toml")
+        assert done.returncode == 0, done.stderr
+        assert shape.items() <= made(tmp_path / f"{name}.toml").items(), name
+        run = ["--machine", f"{name}.toml", "--set", "workload.duration_ms=5", "--json"]
+        (tmp_path / "s.toml").write_text('machine = "8c"\n[workload]\nkind = "periodic"\ntasks = 16\n')
+        found = json.loads(contend("run", "s.toml", *run).stdout)
+        assert list(found["wakeups"]["from_waker"]) == ["cpu", "core", "cluster", "llc", "node"]
 
 
 def test_distances(contend: Contend, tmp_path: Path) -> None:
