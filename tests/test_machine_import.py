@@ -125,7 +125,7 @@ TWO_NODES = {"cpu/online": "0-1", "node/node0/cpulist": "0", "node/node1/cpulist
 
 
 def test_clusters_of_hwloc(contend: Contend, tmp_path: Path) -> None:
-    """As a Kunpeng 920 has them: groups over private caches, under an L3 each. And cores that share a second-level cache."""
+    """As a Kunpeng 920 has them: groups over private caches. And cores that share a second-level cache."""
 
     def core(number: int, cache: str = "") -> str:
         pu = f'<object type="PU" os_index="{number}" cpuset="{1 << number:#x}"/>'
