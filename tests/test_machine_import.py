@@ -144,6 +144,7 @@ def test_clusters_of_hwloc(contend: Contend, tmp_path: Path) -> None:
         (tmp_path / f"{name}.xml").write_text(text)
         done = contend("machine", "import", "--lstopo", f"{name}.xml", "--out", f"{name}.toml")
         assert done.returncode == 0, done.stderr
+        assert "8 CPUs, 8 cores, 4 clusters, 2 last-level caches, 1 nodes" in done.stdout
         assert shape.items() <= made(tmp_path / f"{name}.toml").items(), name
         run = ["--machine", f"{name}.toml", "--set", "workload.duration_ms=5", "--json"]
         (tmp_path / "s.toml").write_text('machine = "8c"\n[workload]\nkind = "periodic"\ntasks = 16\n')

@@ -50,7 +50,7 @@ def test_a_probe_writes_a_machine_that_runs(contend: Contend, small: Path, tmp_p
 @pytest.mark.slow
 def test_json_writes_no_file(contend: Contend, tmp_path: Path) -> None:
     report: dict[str, Any] = json.loads(probed(contend, "--json").stdout)
-    assert list(report) == ["name", "description", "hz", "counts", "rows", "checks", "notes", "toml"]
+    assert list(report) == ["name", "description", "hz", "counts", "clusters", "rows", "checks", "notes", "toml"]
     assert list(report["rows"][0]) == ["cost", "value", "lo", "hi", "unit", "how", "source"]
     assert {r["how"] for r in report["rows"]} <= {"measured", "derived", "declared", "estimate"}
     assert 24 <= report["hz"] <= 10_000

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from contend import _core
-from contend.probing import check_target, write
+from contend.probing import check_target, shape, write
 from contend.working import EXIT_OK
 
 
@@ -50,9 +50,8 @@ def command(
     if as_json:
         click.echo(json.dumps({**made, "file": out}, indent=2))
         return EXIT_OK
-    cpus, cores, llcs, nodes = made["counts"]
     click.echo(f"{made['name']}: {made['description']}")
-    click.echo(f"{cpus} CPUs, {cores} cores, {llcs} last-level caches, {nodes} nodes; {made['hz']} ticks a second.")
+    click.echo(shape(made))
     for note in made["notes"]:
         click.echo(f"Note: {note}.")
     click.echo(f"Machine file in {file}; `contend run SCENARIO --machine {shlex.quote(str(file))}` uses it.")

@@ -33,8 +33,8 @@ def probe(
         progress: Called with the share that is done.
 
     Returns:
-        `name`, `description`, `hz`, `counts` (CPUs, cores, last-level caches, nodes), `rows` (every cost with value,
-            lo, hi, unit, how, source), `checks`, `notes`, and `toml`, the machine file.
+        `name`, `description`, `hz`, `counts` (CPUs, cores, last-level caches, nodes), `clusters`, `rows` (every
+            cost with value, lo, hi, unit, how, source), `checks`, `notes`, and `toml`, the machine file.
 
     Raises:
         ContendError: It cannot be measured.
@@ -119,15 +119,22 @@ def _file_of(name: str) -> Path:
     return Path(f"{name}.toml")
 
 
+def shape(made: dict[str, Any]) -> str:
+    """What a machine file holds, in a line."""
+    cpus, cores, llcs, nodes = made["counts"]
+    clusters = f"{made['clusters']} clusters, " if made["clusters"] else ""
+    groups = f"{cores} cores, {clusters}{llcs} last-level caches, {nodes} nodes"
+    return f"{cpus} CPUs, {groups}; {made['hz']} ticks a second."
+
+
 def _show(report: dict[str, Any]) -> None:
     from rich.markup import escape
 
     from contend import text
 
     out = text.console()
-    cpus, cores, llcs, nodes = report["counts"]
     out.print(escape(f"{report['name']}: {report['description']}"))
-    out.print(f"{cpus} CPUs, {cores} cores, {llcs} last-level caches, {nodes} nodes; {report['hz']} ticks a second.")
+    out.print(shape(report))
     columns = [("cost", "left"), ("value", "right"), ("range", "right"), ("", "left"), ("how", "left"),
                ("of what", "fold")]  # fmt: skip
     rows = [

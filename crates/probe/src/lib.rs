@@ -151,6 +151,8 @@ pub struct Report {
     pub hz: u32,
     /// CPUs, cores, last-level caches and nodes.
     pub counts: [usize; 4],
+    /// Clusters; 0 on a machine without.
+    pub clusters: usize,
     /// Every cost of the machine, in the order of a file.
     pub rows: Vec<Row>,
     /// Sums that were split, and second opinions.
@@ -263,6 +265,7 @@ fn probe_at(roots: &Roots, options: &Options, progress: &mut Progress<'_>) -> Re
     let notes = layout.notes.iter().cloned().chain(found.notes).collect();
     Ok(Report {
         counts: [t.nr_cpus(), t.nr_cores(), t.nr_llcs(), t.nr_nodes()],
+        clusters: t.nr_clusters(),
         rows: derive::rows(&machine, &found.costs),
         checks: found.checks,
         notes,

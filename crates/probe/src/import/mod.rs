@@ -49,6 +49,8 @@ pub struct Imported {
     pub description: String,
     /// CPUs, cores, last-level caches and nodes.
     pub counts: [usize; 4],
+    /// Clusters; 0 on a machine without.
+    pub clusters: usize,
     /// Ticks a second.
     pub hz: u32,
     /// What was assumed or corrected.
@@ -135,7 +137,8 @@ pub fn import(from: &From) -> Result<Imported, ProbeError> {
     let machine = Machine::parse(&toml, &format!("{name}.toml"))?;
     let t = &machine.topology;
     let counts = [t.nr_cpus(), t.nr_cores(), t.nr_llcs(), t.nr_nodes()];
-    Ok(Imported { name, description, counts, hz, notes: layout.notes, toml })
+    let clusters = t.nr_clusters();
+    Ok(Imported { name, description, counts, clusters, hz, notes: layout.notes, toml })
 }
 
 /// The last part of a path: where somebody keeps his files is nobody's business.
