@@ -60,9 +60,10 @@ pub fn machine(head: &Head<'_>, costs: &[Found]) -> String {
         }
         for key in found {
             let entries = of(key.section, key.field);
-            let text = match key.arity.is_array() {
-                false => cost(entries[0]),
-                true => format!("[\n{}]", entries.iter().map(|c| format!("    {},\n", cost(c))).collect::<String>()),
+            let text = if key.arity.is_array() {
+                format!("[\n{}]", entries.iter().map(|c| format!("    {},\n", cost(c))).collect::<String>())
+            } else {
+                cost(entries[0])
             };
             writeln!(out, "{} = {text}", key.field).expect("a String takes everything");
         }

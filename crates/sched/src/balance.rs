@@ -546,12 +546,17 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         } else {
             // NUMA: a pair of tasks that may talk to each other is left alone where little runs.
             let gap = here.idle_cpus.saturating_sub(busiest.idle_cpus);
-            if here.nr_running < self.imb_numa_nr(&here) && gap <= NUMA_IMBALANCE_MIN {
+            if self.leaves_alone(&here, gap) {
                 return None;
             }
             gap / 2
         };
         (n > 0).then_some(Plan { group: busiest.index, what: Amount::Tasks(n) })
+    }
+
+    /// Little runs on the node `here`, and another has but a few idle CPUs more, `gap`: no task moves for that, and none is born there.
+    fn leaves_alone(&self, here: &Group, gap: u64) -> bool {
+        here.nr_running < self.imb_numa_nr(here) && gap <= NUMA_IMBALANCE_MIN
     }
 
     /// How many tasks a node may run and be left alone with: an eighth of its CPUs if they share a cache, else one for each of its

@@ -207,7 +207,6 @@ switches! {
         sis_rotate: bool = false,
         /// 2019 series, patches 6 and 7: sibling count precomputed instead of counted from the mask.
         smt_weight_cached: bool = false,
-
         /// Search the target's cluster before the rest of the cache, with a last CPU elsewhere as what is left if nothing is found (6.8; needs
         /// sched_cluster; of the sis-util search, on machines with clusters).
         sis_cluster: bool = true,

@@ -4,7 +4,7 @@
 //! Two eras: until 5.4 by runnable tasks (which stands for the loads that those kernels compare); from 5.5 on by classes of groups, as
 //! balancing has them: with CPUs to spare, fully busy, overloaded.
 
-use super::{Group, LevelParams, NUMA_IMBALANCE_MIN, SCAN_BATCH};
+use super::{Group, LevelParams, SCAN_BATCH};
 use crate::cpuset::Affinity;
 use crate::domains::{CAPACITY, Domain, Level};
 use crate::features::{Balance, IdleSearch};
@@ -151,9 +151,8 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         }
         if other.class() == Class::HasSpare {
             // A node keeps its children while little runs there (5.18).
-            let little = numa && task != Placed::Started && here.nr_running < self.imb_numa_nr(here);
             let gap = other.idle_cpus.saturating_sub(here.idle_cpus);
-            return gap > if little { NUMA_IMBALANCE_MIN } else { 0 };
+            return gap > 0 && !(numa && task != Placed::Started && self.leaves_alone(here, gap));
         }
         let margin = CAPACITY * (pct - 100) / 100;
         let (there, here) = (other.avg(), here.avg());

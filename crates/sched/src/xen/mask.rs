@@ -145,21 +145,7 @@ impl std::ops::Sub for CpuMask {
 /// As `xl vcpu-list` writes it: `0-3,8`.
 impl std::fmt::Debug for CpuMask {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let mut sep = "";
-        let mut cpus = self.iter().peekable();
-        while let Some(first) = cpus.next() {
-            let mut last = first;
-            while let Some(next) = cpus.next_if(|c| c.0 == last.0 + 1) {
-                last = next;
-            }
-            if first == last {
-                write!(f, "{sep}{}", first.0)?;
-            } else {
-                write!(f, "{sep}{}-{}", first.0, last.0)?;
-            }
-            sep = ",";
-        }
-        Ok(())
+        crate::cpuset::write_list(f, self.iter().map(CpuId::index))
     }
 }
 

@@ -7,6 +7,7 @@
 mod daemons;
 mod dbench;
 mod ebizzy;
+mod echo;
 mod guest_boot;
 mod hackbench;
 mod hogs;
@@ -47,7 +48,7 @@ pub use tbench::{Start, Tbench};
 pub use uperf::Uperf;
 
 use contend_platform::Nanos;
-use contend_sim::program::{Cx, Op, Program, TaskSpec};
+use contend_sim::program::{Cx, ObjId, ObjectKind, Op, Program, TaskSpec, Workload};
 use fixedbitset::FixedBitSet;
 use rand::Rng;
 
@@ -61,7 +62,12 @@ pub(crate) const STEP_US_MAX: u64 = 100_000_000;
 /// Buffer of a pipe, from pipe(7): 16 pages of 4 KiB.
 pub(crate) const PIPE_BYTES: u32 = 65_536;
 /// Buffer of a TCP connection: the limit to which the kernel tunes it by itself, from tcp(7): 4 MiB.
-pub(crate) const TCP_BYTES: u32 = 4_194_304;
+const TCP_BYTES: u32 = 4_194_304;
+
+/// A TCP connection's way in one direction, whose state is so many cache lines.
+fn tcp(w: &mut Workload, name: String, lines: u64) -> ObjId {
+    w.object(name, ObjectKind::Socket { capacity: TCP_BYTES, lines: lines as u32 })
+}
 
 /// Just this CPU.
 pub(crate) fn only(cpu: usize, nr_cpus: usize) -> FixedBitSet {

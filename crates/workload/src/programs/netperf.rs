@@ -6,11 +6,11 @@
 //!
 //! As in uperf, all of a message's private work stands before the write, in the sender.
 
-use contend_platform::{Nanos, Time};
-use contend_sim::program::{Cx, ObjId, ObjectKind, Op, Program, Workload};
+use contend_sim::program::Workload;
 
+use super::echo::{Counts, Side};
 use super::starting::{Go, Pair, forked};
-use super::{DURATION_MS_MAX, NS_PER_MS, TCP_BYTES, cached};
+use super::{DURATION_MS_MAX, NS_PER_MS, cached, tcp};
 use crate::spec::keys::spec;
 use crate::spec::{Build, WorkloadError};
 
@@ -36,76 +36,21 @@ spec! {
     }
 }
 
-#[derive(Clone, Copy)]
-enum Step {
-    Work,
-    Write,
-    Read,
-    Arrived,
-}
-
-struct Side {
-    to: ObjId,
-    from: ObjId,
-    bytes: u32,
-    work: Nanos,
-    /// The client measures.
-    client: bool,
-    /// When it began this transaction.
-    started: Time,
-    step: Step,
-}
-
-impl Program for Side {
-    fn next(&mut self, cx: &mut Cx<'_>) -> Op {
-        loop {
-            match self.step {
-                Step::Work => {
-                    self.step = Step::Write;
-                    self.started = cx.now;
-                    if self.work > 0 {
-                        return Op::Run(self.work);
-                    }
-                }
-                Step::Write => {
-                    self.step = Step::Read;
-                    return Op::Write(self.to, self.bytes);
-                }
-                Step::Read => {
-                    self.step = Step::Arrived;
-                    return Op::Read(self.from, self.bytes);
-                }
-                Step::Arrived => {
-                    if self.client {
-                        cx.metrics.count("transactions", 1);
-                        cx.metrics.latency("round_trip", cx.now - self.started);
-                    }
-                    self.step = Step::Work;
-                }
-            }
-        }
-    }
-}
-
 impl Build for Netperf {
     fn tasks(&self) -> u64 {
         self.instances * 2 + 2
     }
 
     fn build(&self, w: &mut Workload, _: usize) -> Result<(), WorkloadError> {
-        let lines = self.state_lines as u32;
-        let mut socket = |name| w.object(name, ObjectKind::Socket { capacity: TCP_BYTES, lines });
         let pairs = (0..self.instances)
             .map(|i| {
-                let (request, response) = (socket(format!("request{i}")), socket(format!("response{i}")));
-                let side = |client: bool| {
-                    let (to, from) = if client { (request, response) } else { (response, request) };
-                    let step = if client { Step::Work } else { Step::Read };
-                    let side =
-                        Side { to, from, bytes: self.bytes as u32, work: self.work_ns, client, started: 0, step };
-                    cached(format!("{}{i}", if client { "netperf" } else { "netserver" }), side, self.working_set_kib)
+                let there = tcp(w, format!("request{i}"), self.state_lines);
+                let back = tcp(w, format!("response{i}"), self.state_lines);
+                let end = |name, to, from, client| {
+                    let side = Side::new(client, (to, from), self.bytes, self.work_ns, Counts::Transactions);
+                    cached(format!("{name}{i}"), side, self.working_set_kib)
                 };
-                Pair { client: side(true), server: side(false) }
+                Pair { client: end("netperf", there, back, true), server: end("netserver", back, there, false) }
             })
             .collect();
         forked(w, ("sh", "netserver"), pairs, true, Go::AtOnce);

@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use contend_platform::{Nanos, Time};
-use contend_sim::program::{Cx, ObjId, ObjectKind, Op, Program, Workload};
+use contend_sim::program::{Cx, ObjId, Op, Program, Workload};
 
 use super::netbench::{Kind, draw};
 use super::starting::{Go, Pair, forked};
-use super::{DURATION_MS_MAX, NS_PER_MS, TCP_BYTES, cached};
+use super::{DURATION_MS_MAX, NS_PER_MS, cached, tcp};
 use crate::spec::keys::spec;
 use crate::spec::value::words;
 use crate::spec::{Build, WorkloadError};
@@ -169,14 +169,8 @@ impl Build for Tbench {
         let work = self.work_ns;
         let mut pairs = Vec::new();
         for i in 0..self.clients {
-            let there = w.object(
-                format!("request{i}"),
-                ObjectKind::Socket { capacity: TCP_BYTES, lines: self.state_lines as u32 },
-            );
-            let back = w.object(
-                format!("answer{i}"),
-                ObjectKind::Socket { capacity: TCP_BYTES, lines: self.state_lines as u32 },
-            );
+            let there = tcp(w, format!("request{i}"), self.state_lines);
+            let back = tcp(w, format!("answer{i}"), self.state_lines);
             let call = Call::default();
             let client = Client {
                 call: Arc::clone(&call),

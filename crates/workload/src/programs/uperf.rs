@@ -7,10 +7,10 @@
 //! Over loopback the sender's CPU runs the receiver's half of TCP before it wakes the receiver. So all of a message's
 //! private work (`work_ns`) stands before the write, in the sender; waking and copying are the socket's.
 
-use contend_platform::{Nanos, Time};
-use contend_sim::program::{Cx, ObjId, ObjectKind, Op, Program, Workload};
+use contend_sim::program::Workload;
 
-use super::{DURATION_MS_MAX, NS_PER_MS, TCP_BYTES, cached};
+use super::echo::{Counts, Side};
+use super::{DURATION_MS_MAX, NS_PER_MS, cached, tcp};
 use crate::spec::keys::spec;
 use crate::spec::{Build, WorkloadError};
 
@@ -37,56 +37,6 @@ spec! {
     }
 }
 
-#[derive(Clone, Copy)]
-enum Step {
-    Work,
-    Write,
-    Read,
-    Arrived,
-}
-
-struct Side {
-    to: ObjId,
-    from: ObjId,
-    bytes: u32,
-    work: Nanos,
-    /// The client measures.
-    client: bool,
-    started: Time,
-    step: Step,
-}
-
-impl Program for Side {
-    fn next(&mut self, cx: &mut Cx<'_>) -> Op {
-        loop {
-            match self.step {
-                Step::Work => {
-                    self.step = Step::Write;
-                    if self.work > 0 {
-                        return Op::Run(self.work);
-                    }
-                }
-                Step::Write => {
-                    self.step = Step::Read;
-                    return Op::Write(self.to, self.bytes);
-                }
-                Step::Read => {
-                    self.step = Step::Arrived;
-                    return Op::Read(self.from, self.bytes);
-                }
-                Step::Arrived => {
-                    cx.metrics.count("messages", 1);
-                    if self.client {
-                        cx.metrics.latency("round_trip", cx.now - self.started);
-                        self.started = cx.now;
-                    }
-                    self.step = Step::Work;
-                }
-            }
-        }
-    }
-}
-
 impl Build for Uperf {
     fn tasks(&self) -> u64 {
         self.threads * 2
@@ -94,20 +44,14 @@ impl Build for Uperf {
 
     fn build(&self, w: &mut Workload, _: usize) -> Result<(), WorkloadError> {
         for i in 0..self.threads {
-            let there = w.object(
-                format!("request{i}"),
-                ObjectKind::Socket { capacity: TCP_BYTES, lines: self.state_lines as u32 },
-            );
-            let back = w.object(
-                format!("answer{i}"),
-                ObjectKind::Socket { capacity: TCP_BYTES, lines: self.state_lines as u32 },
-            );
-            for client in [true, false] {
-                let (to, from) = if client { (there, back) } else { (back, there) };
-                let step = if client { Step::Work } else { Step::Read };
-                let side = Side { to, from, bytes: self.bytes as u32, work: self.work_ns, client, started: 0, step };
-                w.task(cached(format!("{}{i}", if client { "client" } else { "server" }), side, self.working_set_kib));
-            }
+            let there = tcp(w, format!("request{i}"), self.state_lines);
+            let back = tcp(w, format!("answer{i}"), self.state_lines);
+            let end = |name, to, from, client| {
+                let side = Side::new(client, (to, from), self.bytes, self.work_ns, Counts::Messages);
+                cached(format!("{name}{i}"), side, self.working_set_kib)
+            };
+            w.task(end("client", there, back, true));
+            w.task(end("server", back, there, false));
         }
         w.horizon = Some(self.duration_ms * NS_PER_MS);
         Ok(())

@@ -2,6 +2,7 @@
 
 use super::value::Bad;
 use contend_platform::CpuId;
+use contend_sched::cpuset::{ends_of, write_list};
 use fixedbitset::FixedBitSet;
 
 /// CPUs that tasks may run on, at least one.
@@ -16,9 +17,9 @@ impl CpuList {
     pub(super) fn parse(text: &str) -> Result<Self, Bad> {
         let mut set = FixedBitSet::with_capacity(CpuId::MAX_CPUS);
         for part in text.split(',') {
-            let range =
-                range(part.trim()).ok_or_else(|| Bad { found: format!("\"{text}\""), right: Self::RIGHT.into() })?;
-            set.insert_range(range);
+            let ends = ends_of(part.trim()).filter(|(from, to)| from <= to && *to < CpuId::MAX_CPUS);
+            let (from, to) = ends.ok_or_else(|| Bad { found: format!("\"{text}\""), right: Self::RIGHT.into() })?;
+            set.insert_range(from..to + 1);
         }
         Ok(CpuList(set))
     }
@@ -32,29 +33,9 @@ impl CpuList {
     }
 }
 
-fn range(text: &str) -> Option<std::ops::Range<usize>> {
-    let number = |t: &str| t.bytes().all(|b| b.is_ascii_digit()).then(|| t.parse::<usize>().ok()).flatten();
-    let (from, to) = text.split_once('-').unwrap_or((text, text));
-    let (from, to) = (number(from)?, number(to)?);
-    (from <= to && to < CpuId::MAX_CPUS).then_some(from..to + 1)
-}
-
 impl std::fmt::Display for CpuList {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let mut rest = self.0.ones().peekable();
-        let mut comma = "";
-        while let Some(from) = rest.next() {
-            let mut to = from;
-            while rest.next_if_eq(&(to + 1)).is_some() {
-                to += 1;
-            }
-            write!(f, "{comma}{from}")?;
-            if to > from {
-                write!(f, "-{to}")?;
-            }
-            comma = ",";
-        }
-        Ok(())
+        write_list(f, self.0.ones())
     }
 }
 

@@ -2,6 +2,7 @@
 
 use contend_machine::Topology;
 use contend_platform::CpuId;
+use contend_sched::cpuset::ends_of;
 use contend_sched::xen::mask::CpuMask;
 
 /// What may stand for a set of pCPUs.
@@ -36,11 +37,9 @@ pub fn parse(text: &str, topo: &Topology) -> Result<CpuMask, String> {
 
 /// `3` or `0-7`, each below `end`.
 fn range(text: &str, end: usize, of: &str) -> Result<(usize, usize), String> {
-    let (from, to) = text.split_once('-').unwrap_or((text, text));
-    let number = |t: &str| t.bytes().all(|b| b.is_ascii_digit()).then(|| t.parse::<usize>().ok()).flatten();
-    match (number(from), number(to)) {
-        (Some(from), Some(to)) if from <= to && to < end => Ok((from, to)),
-        (Some(_), Some(to)) if to >= end => Err(format!("{RIGHT}, and the last {of} of this machine is {}", end - 1)),
+    match ends_of(text) {
+        Some((from, to)) if from <= to && to < end => Ok((from, to)),
+        Some((_, to)) if to >= end => Err(format!("{RIGHT}, and the last {of} of this machine is {}", end - 1)),
         _ => Err(RIGHT.into()),
     }
 }
