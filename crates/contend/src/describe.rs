@@ -1,6 +1,6 @@
 //! `contend list`: what there is, as JSON.
 
-use contend_machine::{Arity, Machine};
+use contend_machine::Machine;
 use contend_sched::features::{Features, PolicyKind, Preset};
 use contend_sched::switches::FeatureInfo;
 use contend_sched::xen::features::XenFeatures;
@@ -64,9 +64,8 @@ fn costs(machine: &str) -> Result<Value, ScenarioError> {
 pub fn costs_of(m: &Machine) -> Value {
     let all = m.costs.iter().flat_map(|(key, costs)| {
         costs.iter().enumerate().map(move |(i, c)| {
-            let index = if key.arity == Arity::One { String::new() } else { format!(".{i}") };
             json!({
-                "name": format!("{}.{}{index}", key.section, key.field), "doc": c.source, "value": c.value,
+                "name": key.name_of(i), "doc": c.source, "value": c.value,
                 "lo": c.lo, "hi": c.hi, "unit": key.unit.name(),
             })
         })

@@ -102,6 +102,14 @@ pub struct Key {
     pub arity: Arity,
 }
 
+impl Key {
+    /// The name of its `i`-th cost, as `--set machine.NAME=VALUE` takes it.
+    pub fn name_of(self, i: usize) -> String {
+        let name = format!("{}.{}", self.section, self.field);
+        if self.arity.is_array() { format!("{name}.{i}") } else { name }
+    }
+}
+
 macro_rules! field_type {
     (One) => { Cost };
     ($list:ident) => { Vec<Cost> };

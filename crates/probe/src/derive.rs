@@ -80,13 +80,8 @@ pub fn rows(machine: &Machine, found: &[Found]) -> Vec<Row> {
         let how: Vec<How> =
             found.iter().filter(|f| (f.section, f.field) == (key.section, key.field)).map(|f| f.how).collect();
         for (i, c) in costs.iter().enumerate() {
-            let index = if costs.len() > 1 || key.arity != contend_machine::Arity::One {
-                format!(".{i}")
-            } else {
-                String::new()
-            };
             rows.push(Row {
-                cost: format!("{}.{}{index}", key.section, key.field),
+                cost: key.name_of(i),
                 value: c.value,
                 lo: c.lo,
                 hi: c.hi,
