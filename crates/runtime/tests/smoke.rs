@@ -166,7 +166,9 @@ fn pairs_under_every_policy() {
 #[test]
 fn pairs_under_every_wake_path() {
     // Two caches: queued wake-ups of 3.3 and later cross them.
-    for name in ["linux-2.6.37", "linux-3.0", "linux-3.6", "linux-5.2", "linux-5.8", "linux-6.0", "linux-6.18"] {
+    for name in
+        ["linux-2.6.37", "linux-3.0", "linux-3.6", "linux-5.2", "linux-5.8", "linux-5.15", "linux-6.0", "linux-6.18"]
+    {
         for spec in ["4c", "2n2c", "2l1c2t"] {
             let (kind, features) = preset(name);
             with_policy(kind, config(spec, &features), PingPong { pairs: 32, rounds: 60, check: |_| {} });

@@ -37,6 +37,8 @@ words! {
         Buddy = "buddy",
         /// Idle core, then a scan bounded by SIS_PROP, then a sibling (5.2).
         V5_2 = "5.2",
+        /// One combined scan bounded by SIS_PROP, of an idle time that ages (5.14 to 5.19).
+        V5_14 = "5.14",
         /// One combined scan bounded by utilisation (6.0 to today).
         SisUtil = "sis-util",
         /// Always the target itself.
@@ -193,7 +195,7 @@ switches! {
         idle_search: IdleSearch = IdleSearch::SisUtil,
         /// Whether CPUs with nothing but SCHED_IDLE tasks count as idle for a wake-up.
         sched_idle_cpu: SchedIdleCpu = SchedIdleCpu::Any,
-        /// SIS_PROP: bound the 5.2 scan by average idle time over scan cost.
+        /// SIS_PROP: bound the scan of 5.2 and 5.14 by average idle time over scan cost.
         sis_prop: bool = true,
         /// SIS_AVG_CPU: skip the 5.2 scan when the average idle time is below its cost.
         sis_avg_cpu: bool = false,
@@ -466,13 +468,17 @@ impl Preset {
             cfs_bandwidth: CfsBandwidth::V5_4,
             ..v5_2.clone()
         };
+        let v5_15 = Features {
+            idle_search: IdleSearch::V5_14,
+            wake_affine_prev_idle: true,
+            cfs_bandwidth: CfsBandwidth::V5_14,
+            ..v5_8.clone()
+        };
         let v6_0 = Features {
             wake_path: WakePath::Ttwu60,
             idle_search: IdleSearch::SisUtil,
-            wake_affine_prev_idle: true,
             sched_cluster: true,
-            cfs_bandwidth: CfsBandwidth::V5_14,
-            ..v5_8.clone()
+            ..v5_15.clone()
         };
         let preset = |name, doc, policy, features: Features| Preset { name, doc, policy, features };
         vec![
@@ -495,6 +501,7 @@ impl Preset {
                 Features { sis_core: false, ..v3_2019 },
             ),
             preset("linux-5.8", "queued while the wakee switches out", PolicyKind::Cfs, v5_8),
+            preset("linux-5.15", "one scan for idle cores and CPUs, SIS_PROP", PolicyKind::Cfs, v5_15),
             preset("linux-6.0", "SIS_UTIL, queued to idle CPUs", PolicyKind::Cfs, v6_0.clone()),
             preset(
                 "linux-6.6",

@@ -10,7 +10,7 @@ use crate::kernel::{Kernel, Llc};
 use crate::policy::Policy;
 use crate::rq::peek_sched_idle;
 use contend_platform::Ordering::{Acquire, Relaxed, Release};
-use contend_platform::{CpuId, SchedPlatform, TaskId, Work};
+use contend_platform::{CpuId, Nanos, SchedPlatform, TaskId, Work};
 
 /// The threads of `core` in the order in which a walk that wraps at `start` meets them: is `cpu` the first allowed one?
 fn met_first(core: &[CpuId], cpu: CpuId, start: CpuId, affinity: &Affinity) -> bool {
@@ -40,6 +40,64 @@ enum Found {
     Busy,
 }
 
+/// How the combined scan ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Scanned {
+    Found(CpuId),
+    Nothing,
+    /// As many CPUs were looked at as allowed.
+    CutShort,
+}
+
+impl Scanned {
+    fn found(self) -> Option<CpuId> {
+        match self {
+            Scanned::Found(cpu) => Some(cpu),
+            Scanned::Nothing | Scanned::CutShort => None,
+        }
+    }
+}
+
+/// An average of ns after one more value.
+fn moved_by_an_eighth(average: Nanos, value: Nanos) -> Nanos {
+    (average as i64 + (value as i64 - average as i64) / 8) as Nanos
+}
+
+/// Time that a CPU may still spend on searches (`wake_avg_idle`, mechanisms C.4): half of `avg_idle` when a wake-up ends an idle
+/// period, less what its own searches take since, halved with each tick that passes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SearchTime {
+    ns: Nanos,
+    /// The tick as of which.
+    tick: u64,
+}
+
+impl SearchTime {
+    pub(crate) const AT_START: SearchTime = SearchTime { ns: crate::kernel::AVG_IDLE_CAP_NS, tick: 0 };
+
+    pub(crate) fn after_idle(avg_idle: Nanos, tick: u64) -> Self {
+        SearchTime { ns: avg_idle / 2, tick }
+    }
+
+    fn aged(self, tick: u64) -> Self {
+        let ticks = tick.saturating_sub(self.tick);
+        SearchTime { ns: self.ns.checked_shr(ticks.try_into().unwrap_or(u32::MAX)).unwrap_or(0), tick }
+    }
+
+    fn less(self, took: Nanos) -> Self {
+        SearchTime { ns: self.ns.saturating_sub(took), ..self }
+    }
+
+    /// Time in the lower half, up to 4 s (`avg_idle` has a few ms at most); ticks in the upper one.
+    pub(crate) fn pack(self) -> u64 {
+        self.tick << 32 | self.ns.min(u64::from(u32::MAX))
+    }
+
+    fn unpack(word: u64) -> Self {
+        SearchTime { ns: word & u64::from(u32::MAX), tick: word >> 32 }
+    }
+}
+
 impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
     fn llc(&self, cpu: CpuId) -> &Llc<P> {
         &self.llcs[self.topo.llc_of(cpu)]
@@ -65,7 +123,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             IdleSearch::V3_9 => self.sis_3_6(p, prev, target, wakee),
             IdleSearch::Buddy => self.sis_buddy(p, target, wakee),
             IdleSearch::V5_2 => self.sis_5_2(p, task, prev, target, wakee),
-            IdleSearch::SisUtil => self.sis_util(p, task, prev, target, wakee),
+            IdleSearch::V5_14 | IdleSearch::SisUtil => self.sis_combined(p, task, prev, target, wakee),
         }
     }
 
@@ -331,9 +389,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         }
         p.charge(Work::ClockRead, 1);
         let took = p.now() - began;
-        let old = cost - 1;
-        let new = old as i64 + (took as i64 - old as i64) / 8;
-        p.store(&here.avg_scan_cost, new as u64, Relaxed);
+        p.store(&here.avg_scan_cost, moved_by_an_eighth(cost - 1, took), Relaxed);
         p.idle_search(probes, found.is_some());
         found
     }
@@ -346,9 +402,9 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         core.iter().copied().find(|c| wakee.affinity.allows(*c) && self.is_free(p, *c, wakee))
     }
 
-    // ---- 6.0 to today ----------------------------------------------------------------------------------------
+    // ---- 5.14 to today ---------------------------------------------------------------------------------------
 
-    fn sis_util(&self, p: &P, task: TaskId, prev: CpuId, target: CpuId, wakee: &Wakee<'_>) -> CpuId {
+    fn sis_combined(&self, p: &P, task: TaskId, prev: CpuId, target: CpuId, wakee: &Wakee<'_>) -> CpuId {
         // An idle last CPU, or the one before, in another cluster than the target's: only if its own has none.
         let mut outside = None;
         let mut taken = |cpu: CpuId| {
@@ -368,11 +424,11 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         {
             return cpu;
         }
-        self.scan_util(p, prev, target, wakee).or(outside).unwrap_or(target)
+        self.scan(p, prev, target, wakee).or(outside).unwrap_or(target)
     }
 
     /// The combined scan, and before it the siblings of the wakee's last CPU.
-    fn scan_util(&self, p: &P, prev: CpuId, target: CpuId, wakee: &Wakee<'_>) -> Option<CpuId> {
+    fn scan(&self, p: &P, prev: CpuId, target: CpuId, wakee: &Wakee<'_>) -> Option<CpuId> {
         let llc = self.llc(target);
         let smt = self.topo.core_cpus(self.topo.core_of(target)).len() > 1;
         let mut idle_core = smt && p.load(&llc.has_idle_cores, Relaxed) != 0;
@@ -383,14 +439,49 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         {
             return Some(cpu);
         }
-        let mut nr = p.load(&llc.nr_idle_scan, Relaxed) + 1;
+        if self.features.idle_search == IdleSearch::V5_14 {
+            idle_core &= self.features.sis_core;
+            if idle_core || !self.features.sis_prop {
+                return self.scan_cpus(p, target, wakee, idle_core, u64::MAX).found();
+            }
+            return self.scan_prop(p, target, wakee);
+        }
+        let nr = p.load(&llc.nr_idle_scan, Relaxed) + 1;
         if nr == 1 {
             // So busy a cache is unlikely to have an idle core either, whatever the flag says.
             return None;
         }
-        if !self.features.sis_core {
-            idle_core = false;
-        }
+        self.scan_cpus(p, target, wakee, idle_core && self.features.sis_core, nr).found()
+    }
+
+    /// The scan under SIS_PROP (5.14): as many CPUs as the time that this CPU has left for searches is worth.
+    fn scan_prop(&self, p: &P, target: CpuId, wakee: &Wakee<'_>) -> Option<CpuId> {
+        let rq = self.rq(p.cpu());
+        let tick = p.now() / self.tick_ns;
+        let left = SearchTime::unpack(p.load(&rq.search_time, Relaxed)).aged(tick);
+        let avg_cost = &self.llc(p.cpu()).avg_scan_cost;
+        let cost = p.load(avg_cost, Relaxed);
+        let worth = self.llc(target).cpus.len() as u64 * left.ns;
+        let nr = if worth > 4 * (cost + 1) { worth / (cost + 1) } else { 4 };
+        p.charge(Work::ClockRead, 1);
+        let began = p.now();
+        let scanned = self.scan_cpus(p, target, wakee, false, nr);
+        let took = if scanned == Scanned::CutShort {
+            0
+        } else {
+            p.charge(Work::ClockRead, 1);
+            let took = p.now() - began;
+            p.store(avg_cost, moved_by_an_eighth(cost, took), Relaxed);
+            took
+        };
+        p.store(&rq.search_time, left.less(took).pack(), Relaxed);
+        scanned.found()
+    }
+
+    /// From behind `target` on: an idle core, or else the first idle CPU seen, where one is looked for; else an idle CPU among
+    /// the next `nr - 1`.
+    fn scan_cpus(&self, p: &P, target: CpuId, wakee: &Wakee<'_>, idle_core: bool, mut nr: u64) -> Scanned {
+        let llc = self.llc(target);
         let mut probes = 0;
         let mut remembered = None;
         let start = CpuId(target.0 + 1);
@@ -416,12 +507,13 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
                 }
                 if idle {
                     p.idle_search(probes, true);
-                    return Some(cpu);
+                    return Scanned::Found(cpu);
                 }
             } else {
                 nr -= 1;
                 if nr == 0 {
-                    break;
+                    p.idle_search(probes, false);
+                    return Scanned::CutShort;
                 }
                 if !wakee.affinity.allows(cpu) {
                     continue;
@@ -429,7 +521,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
                 probes += 1;
                 if self.is_free(p, cpu, wakee) {
                     p.idle_search(probes, true);
-                    return Some(cpu);
+                    return Scanned::Found(cpu);
                 }
             }
         }
@@ -437,14 +529,14 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             p.store(&llc.has_idle_cores, 0, Relaxed);
         }
         p.idle_search(probes, remembered.is_some());
-        remembered
+        remembered.map_or(Scanned::Nothing, Scanned::Found)
     }
 
     // ---- idle cores ------------------------------------------------------------------------------------------
 
     /// This CPU goes idle: if its siblings are idle too, the cache has an idle core.
     pub(crate) fn update_idle_core(&self, p: &P) {
-        if !matches!(self.features.idle_search, IdleSearch::V5_2 | IdleSearch::SisUtil) {
+        if !matches!(self.features.idle_search, IdleSearch::V5_2 | IdleSearch::V5_14 | IdleSearch::SisUtil) {
             return;
         }
         let cpu = p.cpu();

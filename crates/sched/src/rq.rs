@@ -3,6 +3,7 @@
 use crate::balance::newidle_ratio::NewidleRatio;
 use crate::bandwidth::Locals;
 use crate::features::Features;
+use crate::idle_search::SearchTime;
 use crate::pelt::Average;
 use crate::policy::{Policy, WEIGHT_IDLE};
 use crate::rq_lock::{KernelLock, LockFactory};
@@ -43,6 +44,8 @@ pub struct Rq<P: Platform, L: Policy> {
     pub ttwu_pending: P::Word,
     /// avg_idle in ns; written by its own CPU, read by it as a waker.
     pub avg_idle: P::Word,
+    /// What its idle searches may still spend (`wake_avg_idle`, idle_search = 5.14), with the tick as of which; same line.
+    pub search_time: P::Word,
     /// Earliest next periodic balance of any domain, in ns.
     pub next_balance: P::Word,
     /// NEED_RESCHED | POLLING | NEED_RESCHED_LAZY.
@@ -283,6 +286,7 @@ impl<P: Platform, L: Policy> Rq<P, L> {
             util_est: p.word(hot, 0),
             ttwu_pending: p.word(hot, 0),
             avg_idle: p.word(own, crate::kernel::AVG_IDLE_CAP_NS),
+            search_time: p.word(own, SearchTime::AT_START.pack()),
             next_balance: p.word(own, 0),
             resched: p.word(resched, 0),
             wake_list: CallList::new(p, p.line()),

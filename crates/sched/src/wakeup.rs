@@ -6,7 +6,8 @@
 //! the chosen run queue, or it queues the task to that CPU, which takes its own lock once for the batch.
 //! `contend-check` checks this protocol and the two wake lists under loom and shuttle.
 
-use crate::features::{Balance, Preempt, WakePath};
+use crate::features::{Balance, IdleSearch, Preempt, WakePath};
+use crate::idle_search::SearchTime;
 use crate::kernel::{CorruptList, Held, Kernel};
 use crate::pelt::Average;
 use crate::policy::{Enqueue, Policy};
@@ -262,6 +263,9 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             ((old + (delta - old) / 8) as u64).min(cap)
         };
         p.store(word, new, Relaxed);
+        if self.features.idle_search == IdleSearch::V5_14 {
+            p.store(&self.rq(held.0).search_time, SearchTime::after_idle(new, now / self.tick_ns).pack(), Relaxed);
+        }
     }
 
     /// Should the task just queued preempt what runs there?

@@ -427,6 +427,50 @@ fn sis_util_is_bounded_and_starts_behind_the_target() {
     });
 }
 
+/// 5.14: the combined scan under SIS_PROP. What it may cost is half of the idle time when the last idle period ended, less what
+/// searches took since, halved with each tick.
+#[test]
+fn sis_prop_of_5_14_ages() {
+    let f = Features { sis_core: true, ..plain("linux-5.15") };
+    stage(INTEL, f.clone(), false, |s| {
+        let llc = &s.kernel.llcs[0];
+        s.idle_only(&[]);
+        s.p.store(&llc.has_idle_cores, 0, Release);
+        let look = |left: u64, cost: u64| {
+            s.p.store(&s.kernel.rqs[0].search_time, left, Release);
+            s.p.store(&llc.avg_scan_cost, cost, Release);
+            s.wake_from(5).1
+        };
+        assert_eq!(look(0, 1000), 3, "no time left: 4 less 1");
+        assert_eq!(look(100, 999), 3, "44 x 100 / 1,000 = 4.4");
+        assert_eq!(look(500, 999), 21, "44 x 500 / 1,000 = 22");
+        assert_eq!(look(100_000, 999), 44, "all");
+        let left = s.p.load(&s.kernel.rqs[0].search_time, Relaxed);
+        assert!((90_000..100_000).contains(&left), "less what 44 looks took: {left}");
+        assert_ne!(s.p.load(&llc.avg_scan_cost, Relaxed), 999, "a whole scan counts");
+        s.pass(17 * MS);
+        let ticks = s.p.now() / (4 * MS);
+        assert!(ticks >= 4);
+        assert_eq!(look(500 << ticks, 999), 21, "halved by each tick since");
+        assert_eq!(
+            s.p.load(&s.kernel.rqs[0].search_time, Relaxed),
+            ticks << 32 | 500,
+            "cut short: nothing is taken off"
+        );
+    });
+    stage(INTEL, f, false, |s| {
+        s.p.store(&s.kernel.rqs[0].search_time, 0, Release);
+        s.idle_only(&[9, 53]);
+        assert_eq!(s.wake_from(5).0, 9, "the search for an idle core is not bounded");
+        s.idle_only(&[55, 60]);
+        assert_eq!(s.wake_from(5).0, 55, "no idle core: the first idle thread seen");
+        assert_eq!(s.p.load(&s.kernel.llcs[0].has_idle_cores, Relaxed), 0);
+        s.idle_only(&[49, 6]);
+        assert_eq!(s.wake_from(5).0, 49, "no idle core known: first the siblings of prev");
+        assert_eq!(s.p.load(&s.kernel.rqs[0].search_time, Relaxed), 0);
+    });
+}
+
 // ---- the outer decision -------------------------------------------------------------------------------------------
 
 /// The target shows directly when there is no search.
