@@ -254,6 +254,9 @@ sections! {
         smt_speed_pct: PerThread Pct,
         /// How fast a lone thread computes: rounds a second of what `contend probe` packs and unpacks. 0: not known.
         speed: One PerS,
+        /// Frequency while all cores are busy, in percent of the one by which the kernel scales util_avg. 100: they are the same, or the
+        /// kernel does not scale.
+        busy_freq_pct: One Pct,
     }
     /// Cache sizes, and what a migrated working set costs to fetch.
     cache: Cache {

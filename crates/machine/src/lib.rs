@@ -52,6 +52,8 @@ const SHIPPED: &[(&str, &str)] = shipped![
     "xen-16pcpu-2node",
     "epyc-2vcpu",
     "kunpeng-920-2s-128c",
+    "intel-2s-56c-112t",
+    "zen3-2s-128c-256t",
 ];
 
 /// A host.

@@ -49,8 +49,13 @@ pub(crate) fn default_costs(topology: &Topology) -> Result<Costs> {
 
 /// Keys that came after machine files were written that name all of their section: what is not known apart from other costs, or not at
 /// all. They may be left out.
-const LATER: &[(&str, &str)] =
-    &[("interrupts", "irq_leave"), ("interrupts", "tick_restart"), ("interrupts", "timer_write"), ("cpu", "speed")];
+const LATER: &[(&str, &str)] = &[
+    ("interrupts", "irq_leave"),
+    ("interrupts", "tick_restart"),
+    ("interrupts", "timer_write"),
+    ("cpu", "speed"),
+    ("cpu", "busy_freq_pct"),
+];
 
 fn key_of(section: &str, field: &str) -> (&'static str, &'static str) {
     let k = keys().find(|k| k.section == section && k.field == field).expect("a key of the list");

@@ -71,6 +71,8 @@ fn shapes_are_those_of_the_studies() {
         ("xen-16pcpu-2node", [2, 2, 16, 16]),
         ("epyc-2vcpu", [1, 1, 2, 2]),
         ("kunpeng-920-2s-128c", [4, 4, 128, 128]),
+        ("intel-2s-56c-112t", [2, 2, 56, 112]),
+        ("zen3-2s-128c-256t", [2, 16, 128, 256]),
     ];
     assert_eq!(shapes.len(), Machine::shipped().len());
     for (name, shape) in shapes {

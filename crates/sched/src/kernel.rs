@@ -129,6 +129,7 @@ pub struct Kernel<P: SchedPlatform, L: Policy> {
     pub(crate) clusters_first: bool,
     /// Wake-ups pack tasks on the waking CPU ([`crate::vcpu_pack`]): with averages only.
     pub(crate) vcpu_pack: bool,
+    busy_freq_pct: u64,
     /// Tick period in ns.
     pub tick_ns: Nanos,
 }
@@ -176,6 +177,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             pelt,
             clusters_first: topo.has_clusters() && features.sched_cluster && features.sis_cluster,
             vcpu_pack: false,
+            busy_freq_pct: 100,
             features,
             topo,
             tick_ns,
@@ -185,6 +187,11 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
     /// The kernel of a guest that packs its tasks. An era without averages cannot, and stays as it is.
     pub fn pack_vcpus(&mut self, pack: bool) {
         self.vcpu_pack = pack && self.pelt;
+    }
+
+    /// The frequency of a busy machine, in percent of the one that util_avg is scaled by. 100: nothing is scaled.
+    pub fn scale_util(&mut self, busy_freq_pct: u64) {
+        self.busy_freq_pct = busy_freq_pct;
     }
 
     /// The run queue of `cpu`.
@@ -267,18 +274,16 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         let (peek, load, floor, util, stale) = self.with_rq(p, held, |rd| {
             // Groups weigh anew without a task that came or went.
             rd.set_weight(&self.policy, rd.weight);
+            let util = match self.busy_freq_pct {
+                100 => rd.util,
+                pct => rd.scaled_util(p.now(), pct),
+            };
             let load = match self.features.balance {
                 _ if by_weight => rd.competing,
                 Balance::V5_2 => rd.runnable_load.get(),
                 _ => rd.load.get(),
             };
-            (
-                rd.peek_value(),
-                load_value(load, rd.rt.taken()),
-                self.policy.floor(&rd.pol),
-                rd.util.pack(),
-                rd.rt.stale(),
-            )
+            (rd.peek_value(), load_value(load, rd.rt.taken()), self.policy.floor(&rd.pol), util.pack(), rd.rt.stale())
         });
         let rq = self.rq(held.0);
         p.store_many([&rq.peek, &rq.load, &rq.floor, &rq.util], [peek, load, floor as u64, util]);

@@ -2,6 +2,7 @@
 
 use crate::balance::newidle_ratio::NewidleRatio;
 use crate::bandwidth::Locals;
+use crate::domains::CAPACITY;
 use crate::features::Features;
 use crate::idle_search::SearchTime;
 use crate::pelt::Average;
@@ -94,6 +95,9 @@ pub struct RqData<L: Policy> {
     pub runnable_load: Average,
     /// util_avg, 0 to 1024.
     pub util: Average,
+    /// The share of its time in which the CPU ran fair tasks, whoever they were, and whether it did when last published; only where
+    /// util_avg is scaled.
+    pub busy: (Average, bool),
     /// The sum of util_est of the fair tasks that are runnable here.
     pub util_est: u64,
     /// When the CPU last became idle (0: it is not).
@@ -205,7 +209,19 @@ impl<L: Policy> RqData<L> {
         }
         self.load.update(now, self.competing);
         self.runnable_load.update(now, self.competing);
-        self.util.update(now, if self.curr.is_some() && !self.rt.runs() { 1024 } else { 0 });
+        self.util.update(now, if self.runs_fair() { CAPACITY } else { 0 });
+    }
+    fn runs_fair(&self) -> bool {
+        self.curr.is_some() && !self.rt.runs()
+    }
+    /// util_avg as others see it from now on: running time counts by frequency, `pct` of the highest while the machine is busy
+    /// (architectures that tell theirs since 5.1, x86 since 5.7).
+    pub(crate) fn scaled_util(&mut self, now: Time, pct: u64) -> Average {
+        let runs = self.runs_fair();
+        let (busy, ran) = &mut self.busy;
+        busy.update(now, if *ran { CAPACITY } else { 0 });
+        *ran = runs;
+        Average::new(scaled_util(self.util.get(), busy.get(), pct), self.util.updated())
     }
     /// Take out what [`Rq::removed`] held, which was so much `then` and has decayed with the rest.
     pub(crate) fn remove(&mut self, removed: u64, then: Time) {
@@ -217,6 +233,14 @@ impl<L: Policy> RqData<L> {
         self.load.sub(part(removed >> 32, &self.load));
         self.util.sub(part(removed & u64::from(u32::MAX), &self.util));
     }
+}
+
+/// The clock of the averages runs slower on a CPU that runs at `pct` of the highest frequency, and catches up while it is idle: running
+/// counts `pct` of its time, as long as there are idle times. Without any for some half-lives, the average comes to full as any other.
+fn scaled_util(util: u64, busy: u64, pct: u64) -> u64 {
+    /// Five half-lives after the last idle time.
+    const NEVER_IDLE: u64 = CAPACITY - CAPACITY / 32;
+    if busy >= NEVER_IDLE { util } else { util * pct / 100 }
 }
 
 /// nr_running from a peeked word.
@@ -311,6 +335,7 @@ impl<P: Platform, L: Policy> Rq<P, L> {
                     load: Average::default(),
                     runnable_load: Average::default(),
                     util: Average::default(),
+                    busy: (Average::default(), false),
                     util_est: 0,
                     idle_stamp: 0,
                     curr_since: 0,
@@ -322,5 +347,18 @@ impl<P: Platform, L: Policy> Rq<P, L> {
                 },
             ),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::scaled_util;
+
+    #[test]
+    fn utilisation_counts_by_frequency_unless_a_cpu_never_idles() {
+        let scaled = |util, busy| scaled_util(util, busy, 86);
+        assert_eq!((scaled(0, 0), scaled(512, 512), scaled(921, 921)), (0, 440, 792));
+        assert_eq!(scaled(1024, 1010), 1024, "no idle time to catch up in");
+        assert_eq!(scaled(1400, 921), 1204, "with a task that is not taken out yet");
     }
 }

@@ -337,12 +337,14 @@ impl<L: Policy> Host<L> {
         let tick = 1_000_000_000 / u64::from(machine.hz);
         let topo = machine.topology.clone();
         let flags = machine.flags;
+        let busy_freq_pct = machine.costs.cpu.busy_freq_pct.value;
         let engine = Engine::new(machine);
         engine.idle_polls.set(features.idle_polling && !flags.idle_halts);
         engine.lock_events.warmup.set(limits.warmup);
         let sim = Sim::new(Rc::clone(&engine), trace.clone().map(|t| t as Rc<dyn TraceHook>));
         let mut kernel = Kernel::new(&sim, topo, features, policy, tick);
         kernel.pack_vcpus(flags.vcpu_pack);
+        kernel.scale_util(busy_freq_pct);
         let kernel = Rc::new(kernel);
         let horizon = workload.horizon.unwrap_or(NEVER).min(limits.horizon);
         let threads = workload.threads.take().map_or_else(Vec::new, |make| engine.set_up(make));

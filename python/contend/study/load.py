@@ -417,6 +417,7 @@ def _workload(
     slice_ms = float(section.number("slice_ms", SLICE_MS, above=0, most=SLICE_MS_MAX))
     quick_ms = float(section.number("quick_slice_ms", slice_ms, above=0, most=SLICE_MS_MAX))
     warmup_ms = float(section.number("warmup_ms", 0, least=0, most=SLICE_MS_MAX))
+    quick_warmup_ms = float(section.number("quick_warmup_ms", warmup_ms, least=0, most=SLICE_MS_MAX))
     times = section.take("times", dict, {})
     share = float(section.number("share", 1.0, above=0, most=1))
     fit_x, fit_metrics, parameters = _fit(section, mine, reference, None if group is None else groups[group], places)
@@ -428,8 +429,8 @@ def _workload(
     _check_settings(section, x, settings, [p.key for p in parameters])
     section.done()
     done = Workload(
-        name, machine, scenario, x, metrics, slice_ms, quick_ms, warmup_ms, fit_x, fit_metrics, parameters,
-        settings, _line(section), table, at_x, share, _factors(section, times, parameters), group,
+        name, machine, scenario, x, metrics, slice_ms, quick_ms, warmup_ms, quick_warmup_ms, fit_x,
+        fit_metrics, parameters,        settings, _line(section), table, at_x, share, _factors(section, times, parameters), group,
         machine_of(folder, machine),
     )  # fmt: skip
     _try(section, "scenario", done)

@@ -151,6 +151,7 @@ class Workload:
     slice_ms: float
     quick_slice_ms: float
     warmup_ms: float
+    quick_warmup_ms: float
     fit_x: tuple[float, ...]
     fit_metrics: tuple[str, ...]
     """Metrics of the rows in `fit_x` that count for the fit; none: all."""
@@ -185,6 +186,10 @@ class Workload:
         """All keys that it sets at a row's x: those of the study, and the scenario's own."""
         own = dict(self.scenario_sets).get(self.scenario_of(x), ())
         return (*([] if self.x is None else [self.x]), *self.set, *self.parameters, *own)
+
+    def span_ms(self, *, quick: bool) -> tuple[float, float]:
+        """Warm-up and slice."""
+        return (self.quick_warmup_ms, self.quick_slice_ms) if quick else (self.warmup_ms, self.slice_ms)
 
     def is_fit(self, row: Row, reference: str) -> bool:
         """Is it one of the rows that the parameters were fitted to?"""

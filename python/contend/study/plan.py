@@ -144,15 +144,15 @@ def run_of(
     """One run of a workload."""
     at_x: Settings = {w.x: number(x)} if w.x is not None else {}
     parameters = w.parameters if fitted is None else fitted
-    length_ms = w.quick_slice_ms if quick else w.slice_ms
+    warmup_ms, length_ms = w.span_ms(quick=quick)
     return Run(
         scenario=w.scenario_of(x),
         machine=w.host,
         policy=study.before_policy,
         set=sets(w.set, parameters, at_x, features, drawn or {}),
         seed=seed,
-        horizon_s=(w.warmup_ms + length_ms) / 1e3,
-        warmup_s=w.warmup_ms / 1e3,
+        horizon_s=(warmup_ms + length_ms) / 1e3,
+        warmup_s=warmup_ms / 1e3,
     )
 
 

@@ -249,12 +249,12 @@ def _row(
 ) -> dict[str, Any]:
     w = study.workload_of(row)
     fit = w is not None and w.is_fit(row, study.reference)
-    length = None if w is None else w.quick_slice_ms if options.quick else w.slice_ms
+    warmup, length = (None, None) if w is None else w.span_ms(quick=options.quick)
     return _keyed(ROW_KEYS, {
         **_place(row), "variant": row.variant, "x_name": row.x_name, "unit": row.unit, "better": row.better,
         "published": row.published, "published_lo": row.lo, "published_hi": row.hi, "stdev_pct": row.stdev_pct,
         "simulated": simulated, "simulated_spread_pct": spread, "kind": "fit" if fit else "predicted",
-        "slice_ms": length, "warmup_ms": None if w is None else w.warmup_ms,
+        "slice_ms": length, "warmup_ms": warmup,
         "sliced": sliced or (simulated is not None and w is not None and w.share < 1),
         "share": None if w is None else w.share,
     })  # fmt: skip

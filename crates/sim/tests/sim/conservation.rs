@@ -131,6 +131,7 @@ conserves! {
     v3_2019: "2019-v3",
     v3_2019_no_sis_core: "2019-v3-no-sis-core",
     linux_5_8: "linux-5.8",
+    linux_5_15: "linux-5.15",
     linux_6_0: "linux-6.0",
     linux_6_6: "linux-6.6",
     linux_6_18: "linux-6.18",
