@@ -429,9 +429,9 @@ def _workload(
     _check_settings(section, x, settings, [p.key for p in parameters])
     section.done()
     done = Workload(
-        name, machine, scenario, x, metrics, slice_ms, quick_ms, warmup_ms, quick_warmup_ms, fit_x,
-        fit_metrics, parameters,        settings, _line(section), table, at_x, share, _factors(section, times, parameters), group,
-        machine_of(folder, machine),
+        name, machine, scenario, x, metrics, slice_ms, quick_ms, warmup_ms, quick_warmup_ms,
+        fit_x, fit_metrics, parameters, settings, _line(section), table, at_x, share,
+        _factors(section, times, parameters), group, machine_of(folder, machine),
     )  # fmt: skip
     _try(section, "scenario", done)
     own = tuple((p, _own_sets(section, "scenarios" if at_x else "scenario", p)) for p in done.scenarios)
