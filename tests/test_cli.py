@@ -220,7 +220,7 @@ def test_completion_knows_names(contend: Contend) -> None:
         "COMP_CWORD": "4",
         "_CONTEND_COMPLETE": "bash_complete",
     }
-    assert contend(env=words).stdout.split() == ["plain,linux-5.2", "plain,linux-5.8"]
+    assert contend(env=words).stdout.split() == ["plain,linux-5.2", "plain,linux-5.8", "plain,linux-5.15"]
 
 
 def test_completion_knows_keys(contend: Contend) -> None:
