@@ -58,8 +58,14 @@ impl Scanned {
     }
 }
 
+/// SIS_PROP: one more than the CPUs that a search may look at, if `worth` is the idle time of all CPUs of the cache and `cost` what a
+/// search takes.
+fn prop_limit(worth: Nanos, cost: Nanos) -> u64 {
+    if worth > 4 * cost { worth / cost } else { 4 }
+}
+
 /// An average of ns after one more value.
-fn moved_by_an_eighth(average: Nanos, value: Nanos) -> Nanos {
+pub(crate) fn moved_by_an_eighth(average: Nanos, value: Nanos) -> Nanos {
     (average as i64 + (value as i64 - average as i64) / 8) as Nanos
 }
 
@@ -348,10 +354,8 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
                 let floor = (self.topo.core_cpus(self.topo.core_of(target)).len() as u64).max(2);
                 let limit = 2 * floor;
                 if size * avg_idle > floor * cost { (size * avg_idle / cost).min(limit) } else { floor }
-            } else if size * avg_idle > 4 * cost {
-                size * avg_idle / cost
             } else {
-                4
+                prop_limit(size * avg_idle, cost)
             };
         }
         let next_cpu = &self.rq(target).next_cpu;
@@ -462,10 +466,9 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         let avg_cost = &self.llc(p.cpu()).avg_scan_cost;
         let cost = p.load(avg_cost, Relaxed);
         let worth = self.llc(target).cpus.len() as u64 * left.ns;
-        let nr = if worth > 4 * (cost + 1) { worth / (cost + 1) } else { 4 };
         p.charge(Work::ClockRead, 1);
         let began = p.now();
-        let scanned = self.scan_cpus(p, target, wakee, false, nr);
+        let scanned = self.scan_cpus(p, target, wakee, false, prop_limit(worth, cost + 1));
         let took = if scanned == Scanned::CutShort {
             0
         } else {

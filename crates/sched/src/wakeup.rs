@@ -7,7 +7,7 @@
 //! `contend-check` checks this protocol and the two wake lists under loom and shuttle.
 
 use crate::features::{Balance, IdleSearch, Preempt, WakePath};
-use crate::idle_search::SearchTime;
+use crate::idle_search::{SearchTime, moved_by_an_eighth};
 use crate::kernel::{CorruptList, Held, Kernel};
 use crate::pelt::Average;
 use crate::policy::{Enqueue, Policy};
@@ -253,14 +253,14 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             return;
         }
         let word = &self.rq(held.0).avg_idle;
-        let old = p.load(word, Relaxed) as i64;
-        let delta = (now - stamp) as i64;
+        let delta = now - stamp;
+        let average = moved_by_an_eighth(p.load(word, Relaxed), delta);
         let new = if self.features.balance == Balance::V3_6 {
             // The cap is twice the tunable; a longer period jumps there at once.
             let cap = 2 * self.features.migration_cost_ns;
-            if delta as u64 > cap { cap } else { (old + (delta - old) / 8) as u64 }
+            if delta > cap { cap } else { average }
         } else {
-            ((old + (delta - old) / 8) as u64).min(cap)
+            average.min(cap)
         };
         p.store(word, new, Relaxed);
         if self.features.idle_search == IdleSearch::V5_14 {
