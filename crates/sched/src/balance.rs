@@ -16,7 +16,9 @@ use crate::features::{Balance, IdleSearch};
 use crate::kernel::Kernel;
 use crate::pelt::Average;
 use crate::policy::Policy;
-use crate::rq::{BalanceStats, DomainLearned, NEED_RESCHED, peek_curr, peek_load, peek_nr_running, peek_taken};
+use crate::rq::{
+    BalanceStats, DomainBalance, DomainLearned, NEED_RESCHED, peek_curr, peek_load, peek_nr_running, peek_taken,
+};
 use contend_platform::Ordering::{Acquire, Relaxed};
 use contend_platform::{Account, CpuId, Ipi, Nanos, SchedPlatform, Time, Work};
 use std::cmp::Reverse;
@@ -200,11 +202,11 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
                 let mut interval = d.interval * if idle { 1 } else { params.busy_factor };
                 // max_load_balance_interval: HZ/10 times the number of CPUs.
                 interval = interval.clamp(self.tick_ns, self.tick_ns.max(100 * MS * self.rqs.len() as u64));
-                let due = now >= d.last_balance + interval;
+                let due = now >= self.next_due(cpu, i, d, interval, &params);
                 if due {
-                    d.last_balance = now;
+                    d.last_balance = Some(now);
                 }
-                (due, d.last_balance + interval)
+                (due, self.next_due(cpu, i, d, interval, &params))
             });
             self.unlock(p, held);
             if due {
@@ -217,6 +219,25 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         }
         p.store(&self.rq(cpu).next_balance, next, Relaxed);
         p.enter(before);
+    }
+
+    /// When `cpu` is to balance its domain `i` next, by an interval of `interval`. Before it has for the first time, the machine has been up and
+    /// idle: the last balance lies anywhere in the level's longest interval before the run, which is what balanced domains
+    /// come to. (Were all balanced at time 0, they would all balance again at once, and never in a short run.)
+    fn next_due(&self, cpu: CpuId, i: usize, d: &DomainBalance, interval: Nanos, params: &LevelParams) -> Time {
+        match d.last_balance {
+            Some(last) => last + interval,
+            None => interval.saturating_sub(self.phase(cpu, i) % params.max_interval),
+        }
+    }
+
+    /// A random number of this run, its own for each domain of each CPU (the finaliser of SplitMix64, Steele, Lea and Flood 2014).
+    fn phase(&self, cpu: CpuId, i: usize) -> u64 {
+        let place = (cpu.index() as u64) << 8 | i as u64;
+        let mut x = self.seed ^ place.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        x = (x ^ x >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        x = (x ^ x >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+        x ^ x >> 31
     }
 
     /// SIS_UTIL: how many CPUs of the cache an idle search may look at (mechanisms C.4), by the sum of util_avg in it.
@@ -305,7 +326,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
                 d.interval = 0;
             } else if note.lb_balanced > 0 && idle != When::NewIdle {
                 // Bounded by the level's maximum where it is used.
-                d.interval = (d.interval * 2).min(60_000 * MS);
+                d.interval = d.interval.saturating_mul(2).min(60_000 * MS);
             }
         });
         if pulled > 0 || (note.lb_failed > 0 && idle != When::NewIdle) {

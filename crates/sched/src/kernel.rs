@@ -130,6 +130,8 @@ pub struct Kernel<P: SchedPlatform, L: Policy> {
     /// Wake-ups pack tasks on the waking CPU ([`crate::vcpu_pack`]): with averages only.
     pub(crate) vcpu_pack: bool,
     busy_freq_pct: u64,
+    /// Of what was before the run: how far each CPU's balancing is.
+    pub(crate) seed: u64,
     /// Tick period in ns.
     pub tick_ns: Nanos,
 }
@@ -178,6 +180,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             clusters_first: topo.has_clusters() && features.sched_cluster && features.sis_cluster,
             vcpu_pack: false,
             busy_freq_pct: 100,
+            seed: 0,
             features,
             topo,
             tick_ns,
@@ -192,6 +195,11 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
     /// The frequency of a busy machine, in percent of the one that util_avg is scaled by. 100: nothing is scaled.
     pub fn scale_util(&mut self, busy_freq_pct: u64) {
         self.busy_freq_pct = busy_freq_pct;
+    }
+
+    /// Draw what was before the run (how far each CPU's balancing is) by `seed` instead of by 0.
+    pub fn been_up(&mut self, seed: u64) {
+        self.seed = seed;
     }
 
     /// The run queue of `cpu`.

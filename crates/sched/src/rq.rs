@@ -117,14 +117,21 @@ pub struct RqData<L: Policy> {
 }
 
 /// A CPU's balancing state in one of its domains.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct DomainBalance {
-    /// Last periodic balance.
-    pub last_balance: Time,
-    /// Current interval in ns.
+    /// Last periodic balance; none in this run yet.
+    pub last_balance: Option<Time>,
+    /// Current interval in ns, within the bounds of the level where it is used.
     pub interval: Nanos,
     /// Counters of /proc/schedstat, by idle type: not idle, idle, newidle.
     pub stats: [BalanceStats; 3],
+}
+
+impl DomainBalance {
+    /// Of a machine that has been up and idle: balanced, and again, until the interval was at its longest.
+    fn at_start() -> Self {
+        DomainBalance { last_balance: None, interval: Nanos::MAX, stats: Default::default() }
+    }
 }
 
 /// What a CPU's balancing has learned of one of its domains.
@@ -339,7 +346,7 @@ impl<P: Platform, L: Policy> Rq<P, L> {
                     util_est: 0,
                     idle_stamp: 0,
                     curr_since: 0,
-                    balance: vec![DomainBalance::default(); domains],
+                    balance: vec![DomainBalance::at_start(); domains],
                     max_idle_balance_cost: 500_000,
                     bandwidth: Locals::default(),
                     push_to: None,

@@ -345,6 +345,7 @@ impl<L: Policy> Host<L> {
         let mut kernel = Kernel::new(&sim, topo, features, policy, tick);
         kernel.pack_vcpus(flags.vcpu_pack);
         kernel.scale_util(busy_freq_pct);
+        kernel.been_up(seed);
         let kernel = Rc::new(kernel);
         let horizon = workload.horizon.unwrap_or(NEVER).min(limits.horizon);
         let threads = workload.threads.take().map_or_else(Vec::new, |make| engine.set_up(make));

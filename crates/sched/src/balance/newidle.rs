@@ -58,9 +58,10 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         let domains = self.domains.of(cpu);
         // What was due by the intervals of a busy CPU is due by those of an idle one.
         let next = self.with_rq(p, &held, |rd| {
-            let due = std::iter::zip(&rd.balance, domains).map(|(b, d)| {
+            let due = std::iter::zip(&rd.balance, domains).enumerate().map(|(i, (b, d))| {
                 let params = self.level_params(d);
-                b.last_balance + b.interval.clamp(params.min_interval, params.max_interval).max(self.tick_ns)
+                let interval = b.interval.clamp(params.min_interval, params.max_interval).max(self.tick_ns);
+                self.next_due(cpu, i, b, interval, &params)
             });
             due.min()
         });

@@ -107,9 +107,11 @@ fn boot_with<L: Policy>(
     };
     // Words and cells take no time to make.
     let outside = handle(CpuId(0));
-    let kernel = Rc::new(Kernel::new(&outside, topology, features, policy, tick_ns));
+    let mut kernel = Kernel::new(&outside, topology, features, policy, tick_ns);
     // Each guest's programs have random streams of their own.
     let seed = with.seed ^ (index as u64 + 1).rotate_left(32);
+    kernel.been_up(seed);
+    let kernel = Rc::new(kernel);
     let os = Rc::new(Os::new(&outside, &kernel, &mut workload, Vec::new(), seed, with.warmup));
     let mut threads = Vec::with_capacity(n);
     for i in 0..n {

@@ -205,6 +205,33 @@ fn new_tasks_spread_over_nested_nodes() {
     }
 }
 
+/// When CPUs balance a domain is spread over its interval, 128 to 256 ms here: idle caches begin to pull one after the other, not all at once.
+#[test]
+fn idle_caches_do_not_balance_in_step() {
+    let on = machine("1n8l16c1t");
+    for name in ["linux-5.2", "linux-6.6", "linux-6.18"] {
+        let first = Arc::new(Mutex::new(vec![None; on.topology.nr_llcs()]));
+        let mut w = Workload::default();
+        for _ in 0..64 {
+            let (first, topo, mut step) = (Arc::clone(&first), on.topology.clone(), 0);
+            let crowd = task("crowd", move |cx| {
+                step += 1;
+                if step == 2 {
+                    return Op::SetAffinity(None);
+                }
+                first.lock().expect("no task panics")[topo.llc_of(cx.cpu)].get_or_insert(cx.now / MS);
+                if step < 400 { Op::Run(MS) } else { Op::Exit }
+            });
+            w.task(TaskSpec { affinity: Some(cpus(&(0..16).collect::<Vec<_>>())), ..crowd });
+        }
+        run_on(on.clone(), &preset(name), w, 60_000 * MS);
+        let first = first.lock().expect("no task panics");
+        let mut at: Vec<_> = first[1..].iter().flatten().copied().collect();
+        at.sort_unstable();
+        assert!(at.len() == 7 && at[0] < 128 && at[6] - at[0] > 50, "{name}: {at:?} ms");
+    }
+}
+
 /// A CPU with room takes of a crowd beside it what evens both out, at once: on Linux 6.18 up to 32 tasks in one balance.
 #[test]
 fn a_crowd_is_halved_at_once() {
