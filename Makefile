@@ -36,7 +36,7 @@ docs: build $(VENV)/dev-ready ## Build the docs site into site/ (the tests build
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "site/index.html"
 
-studies: fits ## Reproduce the published studies whole (under 20 minutes on 2 cores), their fits first
+studies: fits ## Reproduce the published studies whole (some 45 minutes on 2 cores), their fits first
 	@$(CONTEND) reproduce
 
 fits: $(STUDIES:%=fit-%) ## Derive the studies' fitted parameters again, each from the rows it names (two at a time: make -j2 fits)
