@@ -81,7 +81,7 @@ def test_the_prediction_is_the_measurements_kind(contend: Contend) -> None:
     """64 threads on 2 CPUs, as docs/locks-native.md has them measured: after the same warm-up, which spreads them."""
     args = ["--simulate", "-m", "epyc-2vcpu", "--threads", "64", "--locks", "adaptive,ticket", "--json"]
     adaptive, ticket = json.loads(contend("bench", "locks", *args).stdout)["rows"]
-    assert adaptive["throughput"] > 2.5e6 and adaptive["jain"] > 0.99 and adaptive["wait_max_ns"] < 12e6
+    assert adaptive["throughput"] > 2.5e6 and adaptive["jain"] > 0.99 and adaptive["wait_max_ns"] < 20e6
     assert 0.005e6 < ticket["throughput"] < 0.03e6
 
 
