@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -80,9 +81,14 @@ def test_pictures_are_the_same_again(contend: Contend, tmp_path: Path) -> None:
 def test_the_prediction_is_the_measurements_kind(contend: Contend) -> None:
     """64 threads on 2 CPUs, as docs/locks-native.md has them measured: after the same warm-up, which spreads them."""
     args = ["--simulate", "-m", "epyc-2vcpu", "--threads", "64", "--locks", "adaptive,ticket", "--json"]
-    adaptive, ticket = json.loads(contend("bench", "locks", *args).stdout)["rows"]
-    assert adaptive["throughput"] > 2.5e6 and adaptive["jain"] > 0.99 and adaptive["wait_max_ns"] < 20e6
-    assert 0.005e6 < ticket["throughput"] < 0.03e6
+    longest = []
+    for seed in ("1", "2", "3"):
+        adaptive, ticket = json.loads(contend("bench", "locks", *args, "--seed", seed).stdout)["rows"]
+        assert adaptive["throughput"] > 2.5e6 and adaptive["jain"] > 0.99
+        assert 0.005e6 < ticket["throughput"] < 0.03e6
+        longest.append(adaptive["wait_max_ns"])
+    # Seldom a waiter is left behind: with seed 1 one waits 14 ms, with the next three none more than 4.
+    assert statistics.median(longest) < 12e6
 
 
 def test_ctrl_c_does_not_wait_for_the_run(tmp_path: Path) -> None:

@@ -172,7 +172,7 @@ def test_recorded_barriers_keep_their_rounds(name: str, tmp_path: Path) -> None:
     # With waits for who came last in the recording the first two were 44 and 27 % off.
     recorded, replayed = said["all"]["recorded"], said["all"]["simulated"]
     assert abs(replayed["switches_per_s"] / recorded["switches_per_s"] - 1) < 0.25
-    assert abs(replayed["wakeup_latency_us"]["p50"] / recorded["wakeup_latency_us"]["p50"] - 1) < 0.3
+    assert abs(replayed["wakeup_latency_us"]["p50"] / recorded["wakeup_latency_us"]["p50"] - 1) < 0.26
     fitted = tmp_path / "m.toml"
     package.model(ROOT / "recordings" / "barriers" / f"{name}.rec", out=fitted)
     ends = [end for role in tomllib.loads(fitted.read_text())["role"] for end in role.get("ends", [])]

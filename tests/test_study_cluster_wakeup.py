@@ -12,17 +12,19 @@ MACHINE = "kunpeng-920-2s-128c"
 RATES = {"tbench-1-node": "rate.bytes", "tbench-2-nodes": "rate.bytes", "tcp-rr-1-node": "rate.transactions"}
 CASES = [("tbench-1-node", 1), ("tbench-1-node", 16), ("tbench-1-node", 32), ("tbench-2-nodes", 64)]
 CASES += [("tcp-rr-1-node", 1), ("tcp-rr-1-node", 16), ("tcp-rr-1-node", 128)]
+SEEDS = range(1, 7)
+"""Slices of 5 ms of a full node differ by 5 % from seed to seed."""
 
 
 @functools.cache
 def measured() -> dict[tuple[str, int, bool], float]:
-    """Rate by workload, clients, and whether clusters are searched first: means of two seeds."""
+    """Rate by workload, clients, and whether clusters are searched first: means of six seeds."""
     runs = {}
     for name, clients in CASES:
         w = STUDY.workload(name, MACHINE)
         assert w is not None
         for patched in (False, True):
-            for seed in (1, 2):
+            for seed in SEEDS:
                 run = plan.run_of(STUDY, w, clients, STUDY.before_set, seed=seed, quick=True)
                 changed = plan.sets(dict(run.set), {"sis_cluster": True} if patched else {})
                 runs[name, clients, patched, seed] = dataclasses.replace(run, set=changed)
@@ -30,7 +32,7 @@ def measured() -> dict[tuple[str, int, bool], float]:
     assert all(m.ok for m in found.values()), found
     return {
         (name, clients, patched): statistics.fmean(
-            found[runs[name, clients, patched, seed]].values[RATES[name]] or 0 for seed in (1, 2)
+            found[runs[name, clients, patched, seed]].values[RATES[name]] or 0 for seed in SEEDS
         )
         for name, clients in CASES
         for patched in (False, True)
@@ -56,8 +58,8 @@ def test_so_do_pairs_that_fill_half_a_node(workload: str) -> None:
 
 @pytest.mark.parametrize(("workload", "clients"), [("tbench-1-node", 32), ("tcp-rr-1-node", 128)])
 def test_a_full_node_gains_nothing(workload: str, clients: int) -> None:
-    """Published: +0.7 and +0.1 %. Slices of 5 ms spread by 2 %."""
-    assert abs(gain(workload, clients)) < 0.05
+    """Published: +0.7 and +0.1 %."""
+    assert abs(gain(workload, clients)) < 0.03
 
 
 @pytest.mark.xfail(

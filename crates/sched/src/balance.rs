@@ -202,11 +202,12 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
                 let mut interval = d.interval * if idle { 1 } else { params.busy_factor };
                 // max_load_balance_interval: HZ/10 times the number of CPUs.
                 interval = interval.clamp(self.tick_ns, self.tick_ns.max(100 * MS * self.rqs.len() as u64));
-                let due = now >= self.next_due(cpu, i, d, interval, &params);
-                if due {
-                    d.last_balance = Some(now);
+                let at = self.next_due(cpu, i, d, interval, &params);
+                if now < at {
+                    return (false, at);
                 }
-                (due, self.next_due(cpu, i, d, interval, &params))
+                d.last_balance = Some(now);
+                (true, now + interval)
             });
             self.unlock(p, held);
             if due {
@@ -326,7 +327,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
                 d.interval = 0;
             } else if note.lb_balanced > 0 && idle != When::NewIdle {
                 // Bounded by the level's maximum where it is used.
-                d.interval = d.interval.saturating_mul(2).min(60_000 * MS);
+                d.interval = (d.interval * 2).min(60_000 * MS);
             }
         });
         if pulled > 0 || (note.lb_failed > 0 && idle != When::NewIdle) {
