@@ -440,14 +440,14 @@ def test_a_declared_value_that_fits_no_worse_agrees(tiny: Path, monkeypatch: pyt
     """Published are the values at the declared one; the search is led elsewhere."""
     (w,) = load.load(tiny).workloads
     fit = [(w, r) for r in fitting.fit_rows(load.load(tiny), w)]
-    at = fitting.simulated(fit, fitting.Before("linux-5.2", {}), {"workload.work_ns": 2000}, simulate)
+    (at,) = fitting.simulated(fit, fitting.Before("linux-5.2", {}), [{"workload.work_ns": 2000}], simulate)
     rows = published()
     for x, value in zip((1, 2, 4), at, strict=True):
         rows = rows.replace(f",{study_files.BEFORE[x]},", f",{value},")
     write(tiny, rows=rows)
     monkeypatch.setattr(fitting, "derive", lambda rows, before, run: (
         {"workload.work_ns": 7000.0},
-        fitting.simulated(rows, before, {"workload.work_ns": 7000.0}, run), 0))  # fmt: skip
+        fitting.simulated(rows, before, [{"workload.work_ns": 7000.0}], run)[0], 0))  # fmt: skip
     found = fitting.fit(tiny)
     (line,) = found.lines
     assert (line["agrees"], line["derived"], line["misfit_study"]) == (True, 7000, 0)

@@ -16,7 +16,7 @@ from contend import list_xen
 from contend.study import fitting, load, plan, reproduction
 
 NAMES = sorted(f.parent.name for f in (ROOT / "studies").glob("*/study.toml"))
-MINUTES = ["cluster-wakeup-2023", "idle-cpu-search-2019", "ple-directed-yield-2012"]
+MINUTES = ["cluster-wakeup-2023", "cpu-buddies-2012", "idle-cpu-search-2019", "ple-directed-yield-2012"]
 """Their fits take minutes: `make fits` (and `.ci/run`) checks those, too."""
 
 

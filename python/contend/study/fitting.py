@@ -165,14 +165,19 @@ def _metric(w: Workload, row: FitRow) -> Metric:
     return metric
 
 
-def simulated(rows: Rows, before: Before, parameters: Mapping[str, float], run: Simulate) -> list[float | None]:
-    """The values of the rows under parameters."""
-    reads = _asked(rows, before, parameters)
+def simulated(
+    rows: Rows, before: Before, points: Sequence[Mapping[str, float]], run: Simulate
+) -> list[list[float | None]]:
+    """The values of the rows at each point of the parameters."""
+    reads = [_asked(rows, before, parameters) for parameters in points]
     asked: dict[Run, set[str]] = {}
-    for made, expression in reads:
+    for made, expression in itertools.chain(*reads):
         asked.setdefault(made, set()).add(expression)
     measured = run(asked)
-    return [value_of(w, _metric(w, row), measured[r], row.x) for (r, _), (w, row) in zip(reads, rows, strict=True)]
+    return [
+        [value_of(w, _metric(w, row), measured[r], row.x) for (r, _), (w, row) in zip(read, rows, strict=True)]
+        for read in reads
+    ]
 
 
 def misfit(rows: Rows, found: Sequence[float | None]) -> float | None:
@@ -204,13 +209,20 @@ def derive(rows: Rows, before: Before, run: Simulate) -> tuple[dict[str, float],
         made += len(runs)
         return run(runs)
 
-    def loss(u: Sequence[float]) -> float:
-        values = tuple(s.value(v) for s, v in zip(scales, u, strict=True))
-        if values not in tried:
-            found = simulated(rows, before, dict(zip(keys, values, strict=True)), counted)
+    def at(u: Sequence[float]) -> tuple[float, ...]:
+        return tuple(s.value(v) for s, v in zip(scales, u, strict=True))
+
+    def try_all(points: Sequence[Sequence[float]]) -> None:
+        """Simulate what has not been, all at once."""
+        new = [values for values in dict.fromkeys(map(at, points)) if values not in tried]
+        named = [dict(zip(keys, values, strict=True)) for values in new]
+        for values, found in zip(new, simulated(rows, before, named, counted), strict=True):
             fit = misfit(rows, found)
             tried[values] = (NOTHING if fit is None else fit, found)
-        return tried[values][0]
+
+    def loss(u: Sequence[float]) -> float:
+        try_all([u])
+        return tried[at(u)][0]
 
     evaluations = EVALUATIONS_PER_PARAMETER * len(scales)
 
@@ -235,6 +247,7 @@ def derive(rows: Rows, before: Before, run: Simulate) -> tuple[dict[str, float],
     search([0.5] * len(scales), 0.5)
     found = best()
     grid, step = _grid(len(scales), evaluations // 2)
+    try_all(grid)
     start = min(grid, key=loss)
     if _distance(tried[found][0], rows) - _distance(loss(start), rows) > CLOSER:
         search(start, step)
@@ -296,7 +309,7 @@ def fit(study: str | os.PathLike[str], *, progress: Progress | None = None) -> F
         fits = misfit(published, found)
         of_study = {p.key: p.value for p in group[0].fitted}
         same = all(_near(values[k], v) for k, v in of_study.items())
-        theirs = fits if same else misfit(published, simulated(published, before, of_study, run))
+        theirs = fits if same else misfit(published, simulated(published, before, [of_study], run)[0])
         ended = [seen[r] for r, _ in _asked(published, before, values)]
         for p in group[0].fitted:
             value = values[p.key]
