@@ -235,14 +235,12 @@ pub(super) struct Running<'a, C: Lend<Credit2>> {
     cx: &'a C,
     rq: RqId,
     now: Time,
-    /// Of the runqueue's pCPUs, those whose vCPU has had its rate limit; once they were asked for.
-    preemptable: Option<CpuMask>,
 }
 
 impl<'a, C: Lend<Credit2>> Running<'a, C> {
     /// Of a runqueue, now.
     pub(super) fn new(policy: &'a Credit2, cx: &'a C, rq: RqId, now: Time) -> Self {
-        Running { policy, cx, rq, now, preemptable: None }
+        Running { policy, cx, rq, now }
     }
     fn unit(&self, cpu: CpuId) -> Option<UnitId> {
         self.cx.curr(cpu)
@@ -253,12 +251,16 @@ impl<'a, C: Lend<Credit2>> Running<'a, C> {
 }
 
 impl<C: Lend<Credit2>> super::tickle::Currents for Running<'_, C> {
-    fn preemptable(&mut self, cpu: CpuId) -> bool {
+    fn preemptable(&mut self, cpus: &CpuMask) -> CpuMask {
         let (now, ratelimit) = (self.now, self.cx.tunables().ratelimit);
         // A clock that is behind makes it look as if it had run for ever: so it is recorded (`docs/xen-decisions.md`).
-        let may = |since: Time| super::tickle::preemptable(now.wrapping_sub(since), ratelimit);
-        let all = || self.cx.with_rq(self.rq, |r| r.cpus.iter().filter(|c| may(*r.since(*c))).collect());
-        self.preemptable.get_or_insert_with(all).contains(cpu)
+        self.cx.with_rq(self.rq, |r| {
+            let mut may = CpuMask::NONE;
+            for cpu in cpus.iter() {
+                may.put(cpu, super::tickle::preemptable(now.wrapping_sub(*r.since(cpu)), ratelimit));
+            }
+            may
+        })
     }
     fn credit(&mut self, cpu: CpuId) -> i32 {
         match self.unit(cpu) {

@@ -29,8 +29,8 @@ pub struct TickleIn {
 
 /// What is asked about the vCPUs that run.
 pub trait Currents {
-    /// May the vCPU on `cpu` be preempted? (Patch 24: not if it is under the rate limit still.)
-    fn preemptable(&mut self, cpu: CpuId) -> bool;
+    /// Of these, the pCPUs whose vCPU may be preempted. (Patch 24: not if it is under the rate limit still.)
+    fn preemptable(&mut self, cpus: &CpuMask) -> CpuMask;
     /// Its credit, with its running paid for up to now.
     fn credit(&mut self, cpu: CpuId) -> i32;
     /// Is `cpu` within its soft affinity?
@@ -124,32 +124,34 @@ fn idle_in(conf: &Conf, i: &TickleIn, mask: &CpuMask, free: &CpuMask, probes: &m
     own_or_next(&(*free & *mask), i.cpu)
 }
 
+/// Those of `busy` to compare with: all, or the preemptable ones (patch 24). Each that is asked about is a probe.
+fn comparable(conf: &Conf, busy: CpuMask, probes: &mut u64, currents: &mut impl Currents) -> CpuMask {
+    *probes += busy.len() as u64;
+    if conf.tickle_ratelimited { currents.preemptable(&busy) } else { busy }
+}
+
 /// Before patch 17: the own pCPU if the new vCPU has more credit than who runs there; else the one with the least credit, if
 /// that is less by more than migration resistance.
-fn own_then_lowest(
+fn own_then_lowest<C: Currents>(
     conf: &Conf,
     i: &TickleIn,
     busy: &CpuMask,
     probes: &mut u64,
-    currents: &mut impl Currents,
+    currents: &mut C,
 ) -> Option<CpuId> {
-    let mut look = |cpu: CpuId| {
-        *probes += 1;
-        if conf.tickle_ratelimited && !currents.preemptable(cpu) {
-            return None;
-        }
+    let look = |currents: &mut C, cpu: CpuId| {
         let credit = currents.credit(cpu);
         currents.checked(cpu, credit, by_credit(i.credit, credit, conf.resist, cpu == i.cpu));
-        Some(credit)
+        credit
     };
-    if busy.contains(i.cpu) && look(i.cpu).is_some_and(|credit| credit < i.credit) {
+    let own = *busy & CpuMask::only(i.cpu);
+    if !comparable(conf, own, probes, currents).is_empty() && look(currents, i.cpu) < i.credit {
         return Some(i.cpu);
     }
     let mut lowest: Option<(i32, CpuId)> = None;
-    for cpu in busy.iter().filter(|c| *c != i.cpu) {
-        if let Some(credit) = look(cpu)
-            && lowest.is_none_or(|(low, _)| credit < low)
-        {
+    for cpu in comparable(conf, *busy - own, probes, currents).iter() {
+        let credit = look(currents, cpu);
+        if lowest.is_none_or(|(low, _)| credit < low) {
             lowest = Some((credit, cpu));
         }
     }
@@ -157,26 +159,23 @@ fn own_then_lowest(
 }
 
 /// With patch 17: the own pCPU if its score is positive and the new vCPU prefers it; else the largest positive score.
-fn best_score(
+fn best_score<C: Currents>(
     conf: &Conf,
     i: &TickleIn,
     busy: &CpuMask,
     probes: &mut u64,
-    currents: &mut impl Currents,
+    currents: &mut C,
 ) -> Option<CpuId> {
-    let mut look = |cpu: CpuId| {
-        *probes += 1;
-        if conf.tickle_ratelimited && !currents.preemptable(cpu) {
-            return -1;
-        }
+    let look = |currents: &mut C, cpu: CpuId| {
         let credit = currents.credit(cpu);
         let score = score(i.credit, credit, conf.resist, cpu == i.cpu, i.soft.contains(cpu), currents.in_soft(cpu));
         currents.checked(cpu, credit, score);
         score
     };
     let mut best = (0, None);
-    if busy.contains(i.cpu) {
-        let score = look(i.cpu);
+    let own = *busy & CpuMask::only(i.cpu);
+    if !comparable(conf, own, probes, currents).is_empty() {
+        let score = look(currents, i.cpu);
         if score > 0 && i.soft.contains(i.cpu) {
             return Some(i.cpu);
         }
@@ -184,8 +183,8 @@ fn best_score(
             best = (score, Some(i.cpu));
         }
     }
-    for cpu in busy.iter().filter(|c| *c != i.cpu) {
-        let score = look(cpu);
+    for cpu in comparable(conf, *busy - own, probes, currents).iter() {
+        let score = look(currents, cpu);
         if score > best.0 {
             best = (score, Some(cpu));
         }

@@ -35,10 +35,7 @@ impl Running<'_> {
     fn vcpu(&self, cpu: CpuId) -> Option<VcpuId> {
         self.auditor.state.running[cpu.index()].flatten()
     }
-}
-
-impl Currents for Running<'_> {
-    fn preemptable(&mut self, cpu: CpuId) -> bool {
+    fn may_be_preempted(&mut self, cpu: CpuId) -> bool {
         let real = self.looked.iter().any(|(c, _)| *c == cpu.index());
         let state = &self.auditor.state;
         let dispatched = self.vcpu(cpu).and_then(|v| state.peek(v)).and_then(|v| v.dispatched);
@@ -55,6 +52,12 @@ impl Currents for Running<'_> {
             self.unknown = Some("how long a vCPU has run is not known well enough");
         }
         if real { true } else { ours.unwrap_or(false) }
+    }
+}
+
+impl Currents for Running<'_> {
+    fn preemptable(&mut self, cpus: &CpuMask) -> CpuMask {
+        cpus.iter().filter(|cpu| self.may_be_preempted(*cpu)).collect()
     }
     fn credit(&mut self, cpu: CpuId) -> i32 {
         let recorded = self.looked.iter().find(|(c, _)| *c == cpu.index()).map(|(_, credit)| *credit);

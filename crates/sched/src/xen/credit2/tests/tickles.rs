@@ -15,8 +15,8 @@ impl Table {
 }
 
 impl Currents for Table {
-    fn preemptable(&mut self, cpu: CpuId) -> bool {
-        self.of(cpu).3
+    fn preemptable(&mut self, cpus: &CpuMask) -> CpuMask {
+        cpus.iter().filter(|cpu| self.of(*cpu).3).collect()
     }
     fn credit(&mut self, cpu: CpuId) -> i32 {
         self.of(cpu).1
