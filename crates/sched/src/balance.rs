@@ -96,7 +96,7 @@ struct Pull {
     what: Amount,
     /// Leave those that are cache hot.
     keep_hot: bool,
-    /// Balances in a row that got nothing.
+    /// So many balances have got nothing since one did ([`DomainLearned::nr_balance_failed`]).
     failed: u32,
     idle: When,
 }

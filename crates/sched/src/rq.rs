@@ -137,7 +137,7 @@ impl DomainBalance {
 /// What a CPU's balancing has learned of one of its domains.
 #[derive(Clone, Debug)]
 pub struct DomainLearned {
-    /// Consecutive failures.
+    /// Failures of periodic balances since the last that pulled something.
     pub nr_balance_failed: u32,
     /// Longest newidle balance, decaying.
     pub max_newidle_lb_cost: Nanos,
