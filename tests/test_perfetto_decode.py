@@ -5,6 +5,7 @@ The `perfetto` package is needed (`pip install perfetto`); without it the tests 
 CONTEND_PFTRACE to one or more paths (separated by os.pathsep).
 """
 
+import json
 import os
 import shutil
 import subprocess
@@ -120,14 +121,24 @@ def check_trace(path):
     return trace
 
 
+def run_example(name, path):
+    """What crates/trace/examples/NAME.rs prints for a path. Built as `cargo test --workspace` builds it, which has been before."""
+    if not shutil.which("cargo"):
+        pytest.skip("cargo is needed to build the example")
+    build = ["cargo", "build", "--quiet", "--locked", "--profile", "test", "--workspace", "--example", name]
+    said = subprocess.run(
+        [*build, "--message-format", "json"], cwd=ROOT, check=True, timeout=EXAMPLE_TIMEOUT_S, capture_output=True, text=True
+    )
+    built = [json.loads(line) for line in said.stdout.splitlines()]
+    (program,) = [m["executable"] for m in built if m.get("executable") and m["target"]["name"] == name]
+    return subprocess.run([program, path], check=True, timeout=60, capture_output=True, text=True).stdout
+
+
 @pytest.fixture(scope="module")
 def sample(tmp_path_factory):
     """The trace of crates/trace/examples/write_sample.rs."""
-    if not shutil.which("cargo"):
-        pytest.skip("cargo is needed to build the example")
     path = tmp_path_factory.mktemp("perfetto") / "sample.pftrace"
-    command = ["cargo", "run", "--quiet", "-p", "contend-trace", "--example", "write_sample", "--", str(path)]
-    subprocess.run(command, cwd=ROOT, check=True, timeout=EXAMPLE_TIMEOUT_S)
+    run_example("write_sample", path)
     return path
 
 
@@ -215,8 +226,6 @@ def test_sample_counters_and_slices(sample):
 
 def test_compact_bundles_of_perfetto_are_read(tmp_path):
     """Compact scheduling, which Perfetto records by default and we only read, written by Perfetto's own schema."""
-    if not shutil.which("cargo"):
-        pytest.skip("cargo is needed to build the example")
     trace = pb.Trace()
     bundle = trace.packet.add().ftrace_events
     bundle.cpu, bundle.lost_events, bundle.ftrace_clock = 3, True, pb.FTRACE_CLOCK_MONO_RAW
@@ -239,9 +248,7 @@ def test_compact_bundles_of_perfetto_are_read(tmp_path):
     outer.packet.add().compressed_packets = zlib.compress(inner)
     path = tmp_path / "compact.pftrace"
     path.write_bytes(outer.SerializeToString())
-    command = ["cargo", "run", "--quiet", "-p", "contend-trace", "--example", "convert", "--", str(path)]
-    run = subprocess.run(command, cwd=ROOT, check=True, timeout=EXAMPLE_TIMEOUT_S, capture_output=True, text=True)
-    out = run.stdout
+    out = run_example("convert", path)
     assert "Perfetto trace: 3 events on 1 CPUs over 0.000001500 s" in out
     assert "CPUs of the machine: 4" in out and "lost: 0 events in 1 gaps" in out and "damaged" not in out
 

@@ -165,6 +165,9 @@ def test_several_recordings_are_validated_with_their_medians(contend: Contend) -
         errors = sorted(abs(r["compared"][key]["error_pct"]) for r in said["recordings"])
         assert median["error_pct"] == errors[1], key
         assert median["factor"] >= 1, key
+    # As trace-cmd report has them: `sched_waking` on the CPU that it names.
+    redis = said["recordings"][0]["all"]["recorded"]
+    assert (redis["wakeups"], redis["wakeups_here"]) == (1149, 733)
     # This kernel does not record how idle CPUs go on to what an interrupt woke there.
     assert all(r["hidden_arrivals"] > 0 for r in said["recordings"])
     shown = contend("validate", *paths).stdout

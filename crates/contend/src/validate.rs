@@ -68,6 +68,10 @@ pub struct Side {
     pub preempted: u64,
     /// Switches to another CPU than the last.
     pub migrations: u64,
+    /// Wake-ups.
+    pub wakeups: u64,
+    /// Of those, by the CPU on which the task had slept.
+    pub wakeups_here: u64,
     /// Time on a CPU, in s.
     pub run_s: f64,
     /// From `sched_waking` to running, in µs.
@@ -83,6 +87,8 @@ fn side(c: &Counts, seconds: f64) -> Side {
         switches_per_s: if seconds > 0.0 { c.switches as f64 / seconds } else { 0.0 },
         preempted: c.preempted,
         migrations: c.migrations,
+        wakeups: c.wakeups,
+        wakeups_here: c.wakeups_here,
         run_s: c.run_ns as f64 / 1e9,
         wakeup_latency_us: percentiles(&c.wakeup_latency),
         run_us: percentiles(&c.runs),

@@ -24,6 +24,7 @@ MEASURES = [
     ("switches_per_s", "switches/s"),
     ("still_runnable_share", "of them still runnable"),
     ("migrations_per_s", "to another CPU/s"),
+    ("wakeups_here_share", "woken where they slept"),
     ("busy", "CPUs busy"),
     ("wakeup_p50_us", "wake-up latency p50"),
     ("wakeup_p99_us", "wake-up latency p99"),
@@ -39,6 +40,7 @@ def _measures(side: Mapping[str, Any]) -> dict[str, float]:
         "switches_per_s": side["switches_per_s"],
         "still_runnable_share": side["preempted"] / max(side["switches"], 1),
         "migrations_per_s": side["migrations"] / s,
+        "wakeups_here_share": side["wakeups_here"] / max(side["wakeups"], 1),
         "busy": side["run_s"] / s,
         "wakeup_p50_us": side["wakeup_latency_us"]["p50"],
         "wakeup_p99_us": side["wakeup_latency_us"]["p99"],
@@ -99,7 +101,7 @@ def validate(
 def _value(key: str, value: float) -> str:
     if key.endswith("_us"):
         return duration_us(value) if value else "none"
-    if key == "still_runnable_share":
+    if key.endswith("_share"):
         return f"{100 * value:.1f} %"
     return f"{value:,.2f}" if key == "busy" else f"{value:,.0f}"
 

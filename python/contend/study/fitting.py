@@ -215,6 +215,8 @@ def derive(rows: Rows, before: Before, run: Simulate) -> tuple[dict[str, float],
     def try_all(points: Sequence[Sequence[float]]) -> None:
         """Simulate what has not been, all at once."""
         new = [values for values in dict.fromkeys(map(at, points)) if values not in tried]
+        if not new:
+            return
         named = [dict(zip(keys, values, strict=True)) for values in new]
         for values, found in zip(new, simulated(rows, before, named, counted), strict=True):
             fit = misfit(rows, found)

@@ -25,6 +25,10 @@ pub struct Counts {
     pub preempted: u64,
     /// Switches to another CPU than the last.
     pub migrations: u64,
+    /// Wake-ups.
+    pub wakeups: u64,
+    /// Of those, by the CPU on which the task had slept. Unlike switches from idle, wake-ups are in every recording.
+    pub wakeups_here: u64,
     /// Time on a CPU, in ns.
     pub run_ns: u64,
     /// From `sched_waking` to running, in ns.
@@ -35,7 +39,16 @@ pub struct Counts {
 
 impl Default for Counts {
     fn default() -> Self {
-        Counts { switches: 0, preempted: 0, migrations: 0, run_ns: 0, wakeup_latency: histogram(), runs: histogram() }
+        Counts {
+            switches: 0,
+            preempted: 0,
+            migrations: 0,
+            wakeups: 0,
+            wakeups_here: 0,
+            run_ns: 0,
+            wakeup_latency: histogram(),
+            runs: histogram(),
+        }
     }
 }
 
@@ -103,7 +116,11 @@ impl SchedStats {
         });
     }
 
-    fn wakes(&mut self, ts: u64, task: u64) {
+    fn wakes(&mut self, ts: u64, task: u64, name: &str, here: bool) {
+        self.of(name, |c| {
+            c.wakeups += 1;
+            c.wakeups_here += u64::from(here);
+        });
         let place = self.places.entry(task).or_default();
         if place.asleep && place.running.is_none() {
             place.woken.get_or_insert(ts);
@@ -174,7 +191,7 @@ const NOBODY: u32 = u32::MAX;
 #[derive(Clone, Copy, Debug)]
 enum Seen {
     Switch { ts: u64, cpu: u32, prev: u32, runnable: bool, next: u32 },
-    Waking { ts: u64, cpu: u32, task: u32 },
+    Waking { ts: u64, cpu: u32, task: u32, here: bool },
 }
 
 /// Keeps what statistics need of a recording until it is known whose count: 24 bytes a switch or wake-up.
@@ -193,7 +210,9 @@ impl Kept {
                 runnable: prev_state.is_runnable(),
                 next: task_of(next.pid),
             },
-            Kind::Waking { task, .. } => Seen::Waking { ts: e.ts, cpu: e.cpu, task: task_of(task.pid) },
+            Kind::Waking { task, target_cpu } => {
+                Seen::Waking { ts: e.ts, cpu: e.cpu, task: task_of(task.pid), here: *target_cpu == e.cpu }
+            }
             _ => return,
         });
     }
@@ -224,11 +243,12 @@ impl Kept {
                         idle.insert(cpu);
                     }
                 }
-                Seen::Waking { ts, cpu, task } if watched(task).is_some() => {
-                    woken.insert(task, cpu);
-                    stats.wakes(ts, task.into());
+                Seen::Waking { ts, cpu, task, here } => {
+                    if let Some(name) = watched(task) {
+                        woken.insert(task, cpu);
+                        stats.wakes(ts, task.into(), name, here);
+                    }
                 }
-                Seen::Waking { .. } => {}
             }
         }
         stats
@@ -253,8 +273,8 @@ impl EventSink for SchedStats {
         }
     }
 
-    fn waking(&mut self, now: Time, _: CpuId, _: Option<Who<'_>>, who: Who<'_>, _: CpuId) {
-        self.wakes(now, who.id);
+    fn waking(&mut self, now: Time, cpu: CpuId, _: Option<Who<'_>>, who: Who<'_>, slept_on: CpuId) {
+        self.wakes(now, who.id, own(who.name), cpu == slept_on);
     }
 
     fn wakeup(&mut self, _: Time, _: CpuId, _: Option<Who<'_>>, _: Who<'_>, _: CpuId, _: bool) {}
@@ -269,6 +289,18 @@ impl EventSink for SchedStats {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use contend_sim::program::Sched;
+
+    #[test]
+    fn wake_ups_are_told_apart_by_where_the_task_slept() {
+        let mut stats = SchedStats::default();
+        let who = Who { id: 1, name: "make-1", sched: Sched::normal(0) };
+        for slept_on in [0, 0, 1] {
+            stats.waking(5, CpuId(0), None, who, CpuId(slept_on));
+        }
+        assert_eq!((stats.all.wakeups, stats.all.wakeups_here), (3, 2));
+        assert_eq!(stats.by_name["make"].wakeups_here, 2);
+    }
 
     #[test]
     fn as_many_arrivals_count_as_were_recorded() {
