@@ -88,7 +88,7 @@ def test_the_prediction_is_the_measurements_kind(contend: Contend) -> None:
         assert 0.005e6 < ticket["throughput"] < 0.03e6
         longest.append(adaptive["wait_max_ns"])
     # Seldom a waiter is left behind: with seed 1 one waits 14 ms, with the next three none more than 4.
-    assert statistics.median(longest) < 12e6
+    assert statistics.median(longest) < 12e6 and max(longest) < 20e6
 
 
 def test_ctrl_c_does_not_wait_for_the_run(tmp_path: Path) -> None:

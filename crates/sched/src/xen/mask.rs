@@ -39,11 +39,6 @@ impl CpuMask {
     pub fn insert(&mut self, cpu: CpuId) {
         self.0[cpu.index() / 64] |= 1 << (cpu.0 % 64);
     }
-    /// Add `cpu` if `so`; without a branch.
-    #[inline]
-    pub fn put(&mut self, cpu: CpuId, so: bool) {
-        self.0[cpu.index() / 64] |= u64::from(so) << (cpu.0 % 64);
-    }
     /// Remove `cpu`.
     #[inline]
     pub fn remove(&mut self, cpu: CpuId) {

@@ -254,13 +254,8 @@ impl<C: Lend<Credit2>> super::tickle::Currents for Running<'_, C> {
     fn preemptable(&mut self, cpus: &CpuMask) -> CpuMask {
         let (now, ratelimit) = (self.now, self.cx.tunables().ratelimit);
         // A clock that is behind makes it look as if it had run for ever: so it is recorded (`docs/xen-decisions.md`).
-        self.cx.with_rq(self.rq, |r| {
-            let mut may = CpuMask::NONE;
-            for cpu in cpus.iter() {
-                may.put(cpu, super::tickle::preemptable(now.wrapping_sub(*r.since(cpu)), ratelimit));
-            }
-            may
-        })
+        let may = |since: Time| super::tickle::preemptable(now.wrapping_sub(since), ratelimit);
+        self.cx.with_rq(self.rq, |r| cpus.iter().filter(|c| may(*r.since(*c))).collect())
     }
     fn credit(&mut self, cpu: CpuId) -> i32 {
         match self.unit(cpu) {
