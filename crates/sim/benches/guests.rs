@@ -25,7 +25,7 @@ struct Locker {
 impl Program for Locker {
     fn next(&mut self, _: &mut Cx<'_>) -> Op {
         self.locked = !self.locked;
-        if self.locked { Op::KernelLock(self.lock, self.hold) } else { Op::Run(self.think) }
+        if self.locked { Op::kernel_lock(self.lock, self.hold) } else { Op::Run(self.think) }
     }
 }
 

@@ -164,8 +164,15 @@ pub enum Op {
     FutexWait(ObjId),
     /// Wake up to this many waiters.
     FutexWake(ObjId, u32),
-    /// Take a kernel spinlock, hold it for this long, release it.
-    KernelLock(ObjId, Nanos),
+    /// Take a kernel spinlock, do what it guards, release it ([`Op::kernel_lock`] where that is time alone).
+    KernelLock {
+        /// The lock.
+        lock: ObjId,
+        /// How long it is held beside the lines, in ns.
+        hold: Nanos,
+        /// Cache lines of what it guards that are read one after another, each from the caches of the CPU that held it last.
+        lines: u32,
+    },
     /// Arrive, and spin in the kernel with interrupts off until all parties have.
     Rendezvous(ObjId),
     /// Be one of the tasks of an address space from here on.
@@ -189,6 +196,13 @@ pub enum Op {
     Exit,
     /// The same of a task whose computing has unmapped what it had: recorded runs reach to the end of their exit.
     Exited,
+}
+
+impl Op {
+    /// [`Op::KernelLock`] of a section whose data is at hand: `lock` is held for `hold` ns.
+    pub fn kernel_lock(lock: ObjId, hold: Nanos) -> Op {
+        Op::KernelLock { lock, hold, lines: 0 }
+    }
 }
 
 /// What a program sees when it is asked for its next step.

@@ -331,7 +331,7 @@ impl<W: World> Os<W> {
             }
             Op::FutexWait(o) => self.futex_wait(kernel, p, task, o, Pending::Futex(o)),
             Op::FutexWake(o, n) => self.futex_wake(kernel, p, o, n),
-            Op::KernelLock(o, ns) => self.kernel_lock(p, o, ns),
+            Op::KernelLock { lock, hold, lines } => self.kernel_lock(p, lock, hold, lines),
             Op::Rendezvous(o) => self.rendezvous(p, task, o),
             Op::Join(o) => self.join(task, o),
             Op::Shootdown => self.shootdown(kernel, p, task),
@@ -424,12 +424,16 @@ impl<W: World> Os<W> {
         end
     }
 
-    fn kernel_lock(&self, p: &W, o: ObjId, ns: Nanos) -> SyscallEnd {
+    fn kernel_lock(&self, p: &W, o: ObjId, hold: Nanos, lines: u32) -> SyscallEnd {
         let before = p.enter(Account::Syscall);
-        let lock = &self.object(o).lock;
-        lock.lock(p);
-        p.charge(Work::Ns, ns);
-        lock.unlock(p);
+        let ob = self.object(o);
+        ob.lock.lock(p);
+        p.charge(Work::Ns, hold);
+        if lines > 0 {
+            let from = ob.state_at.replace(p.cpu());
+            p.owe_latency(u64::from(lines) * p.line_cost(from, p.cpu()));
+        }
+        ob.lock.unlock(p);
         p.enter(before);
         SyscallEnd::Continue
     }

@@ -25,7 +25,7 @@ pub(super) struct Object<W: World> {
     pub freed: Cell<u64>,
     /// The CPU that wrote to a pipe last: its caches hold the bytes.
     pub writer: Cell<CpuId>,
-    /// The CPU that wrote to a socket's state last.
+    /// The CPU that wrote to a socket's state, or to what a spinlock guards, last.
     pub state_at: Cell<CpuId>,
     /// Generation of a barrier.
     pub generation: Cell<u64>,

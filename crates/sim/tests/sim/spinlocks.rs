@@ -24,9 +24,9 @@ fn every_kind_keeps_run_queues_and_the_kernel_s_own_locks() {
         let mut w = Workload::default();
         let lock = w.object("section", ObjectKind::SpinLock);
         for i in 0..TASKS {
-            let round = || [Op::KernelLock(lock, 1_000), Op::Run(500), Op::Yield, Op::Sleep(1_000 * (1 + i % 5))];
+            let round = || [Op::kernel_lock(lock, 1_000), Op::Run(500), Op::Yield, Op::Sleep(1_000 * (1 + i % 5))];
             // At the end a section for which the others halt.
-            let ops = std::iter::repeat_with(round).take(ROUNDS).flatten().chain([Op::KernelLock(lock, 300_000)]);
+            let ops = std::iter::repeat_with(round).take(ROUNDS).flatten().chain([Op::kernel_lock(lock, 300_000)]);
             w.task(script("t", ops.collect()));
         }
         run_with(machine("2n1l4c1t"), linux.policy, features, w, 10_000 * MS, None)

@@ -142,7 +142,7 @@ impl Program for Client {
                 Step::Look => {
                     self.step = Step::Change;
                     if let Some(dcache) = self.objects.dcache {
-                        return Op::KernelLock(dcache, self.look);
+                        return Op::kernel_lock(dcache, self.look);
                     }
                 }
                 Step::Change => {
@@ -154,7 +154,7 @@ impl Program for Client {
                 }
                 Step::Journal => {
                     self.step = Step::Done;
-                    return Op::KernelLock(self.objects.lock, self.section);
+                    return Op::kernel_lock(self.objects.lock, self.section);
                 }
                 Step::Join => {
                     let mut journal = self.journal.lock().unwrap_or_else(PoisonError::into_inner);
@@ -221,7 +221,7 @@ impl Program for Committer {
                 }
                 assert!(self.waiters > 0, "the bell rings for a transaction that somebody waits for");
                 self.step = Commit::Device;
-                Op::KernelLock(self.objects.lock, self.section)
+                Op::kernel_lock(self.objects.lock, self.section)
             }
             Commit::Device => {
                 self.step = Commit::Wake;

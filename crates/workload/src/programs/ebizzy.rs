@@ -33,8 +33,10 @@ spec! {
         search_ns: u64 [0..=100_000_000] = 1_000, "ns";
         /// Time of a page fault without the visible locks. Default: kernel-build's estimate.
         fault_ns: u64 [0..=1_000_000] = 600, "ns";
-        /// How long the zone's lock is held for each page, 31 at a time. Default: kernel-build's estimate.
-        zone_page_ns: u64 [0..=100_000] = 70, "ns";
+        /// How long the zone's lock is held for each page, 31 at a time, beside its lines. Default: kernel-build's estimate.
+        zone_page_ns: u64 [0..=100_000] = 15, "ns";
+        /// Cache lines of each such page that come from the CPU that held the zone's lock last. Default: kernel-build's.
+        zone_page_lines: u64 [0..=100] = 2, "lines";
         /// How long mmap changes the process's areas. Default: an estimate, 500 to 5,000.
         mmap_ns: u64 [0..=10_000_000] = 2_000, "ns";
         /// How long munmap takes for each page besides the visible locks and the flush, areas locked. Default: an estimate.
@@ -87,6 +89,14 @@ struct Searcher {
     step: Step,
 }
 
+impl Searcher {
+    /// The batch's pages move between the zone and a per-CPU list.
+    fn zone_section(&self) -> Op {
+        let lines = (self.batch * self.spec.zone_page_lines) as u32;
+        Op::KernelLock { lock: self.zone, hold: self.batch * self.spec.zone_page_ns, lines }
+    }
+}
+
 impl Program for Searcher {
     fn next(&mut self, cx: &mut Cx<'_>) -> Op {
         loop {
@@ -123,12 +133,12 @@ impl Program for Searcher {
                 Step::Sem => {
                     self.step = Step::Zone;
                     if self.spec.fault_sem_ns > 0 {
-                        return Op::KernelLock(self.count, self.batch * self.spec.fault_sem_ns);
+                        return Op::kernel_lock(self.count, self.batch * self.spec.fault_sem_ns);
                     }
                 }
                 Step::Zone => {
                     self.step = Step::Copy;
-                    return Op::KernelLock(self.zone, self.batch * self.spec.zone_page_ns);
+                    return self.zone_section();
                 }
                 Step::Search => {
                     self.step = Step::LockUnmap;
@@ -157,7 +167,7 @@ impl Program for Searcher {
                 }
                 Step::FreeZone => {
                     self.step = Step::Free;
-                    return Op::KernelLock(self.zone, self.batch * self.spec.zone_page_ns);
+                    return self.zone_section();
                 }
                 Step::UnlockUnmap => {
                     cx.metrics.count("records", 1);

@@ -127,7 +127,7 @@ impl Program for Service {
         let started = *self.started.get_or_insert(cx.now);
         if std::mem::take(&mut self.look) {
             let lock = up_to(spec.locks - 1, cx.rng) as u32;
-            return Op::KernelLock(ObjId(self.machine.locks + lock), spec.shared_ns);
+            return Op::kernel_lock(ObjId(self.machine.locks + lock), spec.shared_ns);
         }
         if self.left > 0 {
             // Half to one and a half of a step.
@@ -258,7 +258,7 @@ impl Program for Boot {
                 Stage::Change => {
                     self.stage = Stage::Leave;
                     // With interrupts off, as the others.
-                    return Op::KernelLock(machine.change, spec.broadcast_us * NS_PER_US);
+                    return Op::kernel_lock(machine.change, spec.broadcast_us * NS_PER_US);
                 }
                 Stage::Leave => {
                     self.stage = Stage::Left;

@@ -72,7 +72,7 @@ impl Program for Locker {
             (Step::Lock, LockKind::Spinlock) => {
                 self.step = Step::Unlock;
                 self.asked = cx.now;
-                Op::KernelLock(self.lock, self.critical)
+                Op::kernel_lock(self.lock, self.critical)
             }
             (Step::Critical, _) => {
                 self.step = Step::Unlock;

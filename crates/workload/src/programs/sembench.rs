@@ -102,7 +102,7 @@ impl Program for Waker {
         }
         if let (Some((array, ns)), 0) = (self.array, self.posted) {
             self.posted = self.left.min(SEMOPM);
-            return Op::KernelLock(array, ns * self.posted as Nanos);
+            return Op::kernel_lock(array, ns * self.posted as Nanos);
         }
         self.posted = self.posted.saturating_sub(1);
         self.left -= 1;
@@ -148,7 +148,7 @@ impl Program for Thread {
                 Step::Array => {
                     self.step = Step::Wait;
                     if let Some((array, ns)) = self.array {
-                        return Op::KernelLock(array, ns);
+                        return Op::kernel_lock(array, ns);
                     }
                 }
                 Step::Wait => {

@@ -36,7 +36,7 @@ fn workload(rng: &mut Pcg64Mcg) -> (Workload, u64) {
                 2 => ops.push(Op::Yield),
                 3 => {
                     locked += 1;
-                    ops.push(Op::KernelLock(lock, rng.random_range(100..60_000)));
+                    ops.push(Op::kernel_lock(lock, rng.random_range(100..60_000)));
                 }
                 4 => ops.extend([Op::Lock(mutex), Op::Run(rng.random_range(100..200_000)), Op::Unlock(mutex)]),
                 // What it takes of its own it has given to the next first: the ring never runs dry.

@@ -59,7 +59,7 @@ fn lockers(n: usize, times: u32, hold: u64, think: u64) -> Workload {
     let mut w = Workload::default();
     let lock = w.object("lock", ObjectKind::SpinLock);
     for i in 0..n {
-        let ops = (0..times).flat_map(|_| [Op::KernelLock(lock, hold), Op::Run(think)]).collect();
+        let ops = (0..times).flat_map(|_| [Op::kernel_lock(lock, hold), Op::Run(think)]).collect();
         w.task(script(&format!("locker{i}"), ops));
     }
     w

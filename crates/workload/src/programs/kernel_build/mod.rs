@@ -46,9 +46,12 @@ spec! {
         /// Time of a page fault without the visible locks: exception, page table, zeroing of 4 KiB. Default: an estimate, 300 to
         /// 1,000; the published build has 1,300 of system time a fault, exec, exit and files included.
         fault_ns: u64 [0..=1_000_000] = 600, "ns";
-        /// How long the zone's lock is held for each page that moves to or from a per-CPU list, 31 at a time. Default: an
-        /// estimate, 30 to 150: one cache miss on the page's structure, which is said to be the most of it (A. Lu, 2018).
-        zone_page_ns: u64 [0..=100_000] = 70, "ns";
+        /// How long the zone's lock is held for each page that moves to or from a per-CPU list, 31 at a time, beside its lines.
+        /// Default: an estimate, 5 to 40: lists and counters.
+        zone_page_ns: u64 [0..=100_000] = 15, "ns";
+        /// Cache lines of each such page, with the zone's lock held, that come from the CPU that held it last: structures of
+        /// the page and of its buddy. Default: derived from page faults of saturated zones (A. Lu, 2018): 1.9 to 2.6.
+        zone_page_lines: u64 [0..=100] = 2, "lines";
         /// Files that a unit opens, all its processes together. Default: an estimate; 400 headers, and the libraries and
         /// locales of each process.
         opens_per_unit: u64 [0..=1_000_000] = 800, "files";
@@ -165,8 +168,8 @@ impl Plan {
 fn fork_step(locks: &Locks, tasklist: Nanos, i: u8) -> Option<Step> {
     match i {
         0 => Some(Step::Kernel(FORK_NS)),
-        1 => Some(Step::Locked(locks.i_mmap, FORK_I_MMAP_NS)),
-        2 => Some(Step::Locked(locks.tasklist, tasklist)),
+        1 => Some(Step::Locked(locks.i_mmap, FORK_I_MMAP_NS, 0)),
+        2 => Some(Step::Locked(locks.tasklist, tasklist, 0)),
         _ => None,
     }
 }
@@ -192,7 +195,7 @@ impl Program for Child {
         }
         self.end += 1;
         match self.end {
-            1 => Op::KernelLock(self.plan.locks.tasklist, self.plan.spec.tasklist_ns),
+            1 => Op::kernel_lock(self.plan.locks.tasklist, self.plan.spec.tasklist_ns),
             2 => Op::SemPost(self.plan.exited(self.slot), 1),
             _ => Op::Exit,
         }
@@ -299,7 +302,7 @@ impl Program for Shell {
                 }
                 Stage::Reap => {
                     self.stage = Stage::Fork;
-                    return Op::KernelLock(self.plan.locks.tasklist, self.plan.spec.tasklist_ns);
+                    return Op::kernel_lock(self.plan.locks.tasklist, self.plan.spec.tasklist_ns);
                 }
                 Stage::Change if self.changes == self.plan.spec.changes_per_unit => {
                     self.stage = Stage::Exit;
@@ -309,18 +312,18 @@ impl Program for Shell {
                     self.i += 1;
                     match self.i {
                         1 => return Op::Syscall(CHANGE_NS),
-                        2 => return Op::KernelLock(self.plan.locks.journal, self.plan.spec.journal_ns),
+                        2 => return Op::kernel_lock(self.plan.locks.journal, self.plan.spec.journal_ns),
                         _ => {
                             self.i = 0;
                             self.changes += 1;
-                            return Op::KernelLock(self.plan.locks.inodes, INODES_NS);
+                            return Op::kernel_lock(self.plan.locks.inodes, INODES_NS);
                         }
                     }
                 }
                 Stage::Exit => {
                     self.i += 1;
                     match self.i {
-                        1 => return Op::KernelLock(self.plan.locks.tasklist, self.plan.spec.tasklist_ns),
+                        1 => return Op::kernel_lock(self.plan.locks.tasklist, self.plan.spec.tasklist_ns),
                         2 => {
                             if !self.midway {
                                 cx.metrics.latency("unit", cx.now - self.started);
@@ -452,7 +455,13 @@ impl Build for KernelBuild {
         let plan = Arc::new(Plan {
             spec: self.clone(),
             locks,
-            costs: Costs { fault: self.fault_ns, zone_page: self.zone_page_ns, open: self.open_ns, units: self.units },
+            costs: Costs {
+                fault: self.fault_ns,
+                zone_page: self.zone_page_ns,
+                zone_lines: self.zone_page_lines,
+                open: self.open_ns,
+                units: self.units,
+            },
             tokens,
             exited,
             slots: Mutex::new((0..self.jobs as u32).rev().collect()),
