@@ -3,6 +3,7 @@
 storm, dbench: versions of the directed yield on a boot and on overcommitted file servers
 locks: a map of locks over overcommit and critical section, their waits, and preemption
 exits: some of it without pause-loop exits
+sleep: some of it on a host whose idle CPUs sleep deeply
 machines: parts of two machines exchanged one by one, and what the host does
 """
 
@@ -38,6 +39,8 @@ HOST_2015 = {
     "wake_wide": True, "balance": "5.2",
 }  # fmt: skip
 GUEST_2015 = {"idle_polling": False, "wake_wide": True, "balance": "5.2"}
+# A host tuned for latency: idle CPUs go no deeper than C1.
+SHALLOW = {f"machine.interrupts.{state}_residency": 1_000_000_000 for state in ("c1e", "c6")}
 
 LOCKS = [
     "ticket", "pv-ticket", "pv-queued", "pv-queued-2015", "unfair-byte", "unfair-queued", "hybrid", "adaptive",
@@ -158,14 +161,14 @@ def lock_of(s: Summary) -> Summary:
 
 
 def loops(demand: float, shape: tuple[int, str], section: int, lock: str, host: Summary) -> Summary:
-    """One guest whose tasks take one lock of its kernel in turn."""
+    """One guest whose tasks take one lock of its kernel in turn; unless `host` says otherwise on one tuned for latency."""
     # From half to one and a half of what the demand asks for.
     loop = {
         "kind": "lock-loop", "lock": "spinlock", "tasks": shape[0], "pin": True, "critical_ns": section,
         "outside_ns": int(section * (CPUS / demand - 1) / 2), "jitter_pct": 200, "duration_ms": 200,
     }  # fmt: skip
     guest = {"vcpus": shape[0], "pin": shape[1], "set": {**GUEST_2015, "spinlock": lock}}
-    return scenario("haswell-ex-4s-32c", host, guest, loop, 0.06)
+    return scenario("haswell-ex-4s-32c", {**SHALLOW, **host}, guest, loop, 0.06)
 
 
 def share_of_ideal(found: Sequence[Summary], demand: float, section: int) -> float:
@@ -193,6 +196,26 @@ def exits(seeds: int, _: str | None) -> None:
     head = ["vCPUs/CPU", "demand", "lock", "exits", "throughput", "holders preempted in 1,000", "waiters",
             "longest wait, us", "idle"]  # fmt: skip
     table("Sections of 2 us with and without pause-loop exits", head, rows)
+
+
+def sleep(seeds: int, _: str | None) -> None:
+    """What idle states deeper than C1 do to locks whose waiters halt."""
+    deep = {"machine.interrupts.c1e_residency": 100_000, "machine.interrupts.c6_residency": 400_000}
+    shapes = [(demand, (vcpus, "none"), section) for vcpus in (48, 64) for demand in DEMANDS for section in (2_000, 10_000)]
+    halting = [lock for lock in LOCKS if lock.startswith("pv-") or lock in ("hybrid", "adaptive")]
+    hosts = {"C1": HOST_2015, "deep": {**HOST_2015, **deep}}
+    grid = list(itertools.product(shapes, halting, hosts))
+    done = run_all({(*at, lock, host): loops(*at, lock, hosts[host]) for at, lock, host in grid}, seeds)
+    rows = []
+    for demand, shape, section in shapes:
+        share = {
+            (lock, host): share_of_ideal(done[demand, shape, section, lock, host], demand, section)
+            for lock, host in itertools.product(halting, hosts)
+        }
+        cells = [f"{share[lock, 'C1']:.0f}, {share[lock, 'deep']:.0f}" for lock in halting]
+        rows.append([ratio(shape), f"{demand:g}", f"{section / 1000:g}", *cells])
+    head = ["vCPUs/CPU", "demand", "section, us", *halting]
+    table("Throughput, % of a free hand-over, without and with idle states deeper than C1", head, rows)
 
 
 def locks(seeds: int, picture: str | None) -> None:
@@ -293,7 +316,7 @@ def draw(file: str, throughput: Callable[[Key], float], tail: Callable[[Key], fl
     plot.save(figure, file)
 
 
-PARTS = ["topology", "lines", "cpu", "cache", "virt"]
+PARTS = ["topology", "lines", "interrupts", "cpu", "cache", "virt"]
 
 
 def mixed(folder: Path, parts: Sequence[str]) -> str:
@@ -320,7 +343,7 @@ def machines(seeds: int, _: str | None) -> None:
     fast, slow = 640, 915  # compile_ms of the study pv-qspinlock-2015 for the two machines
     cases: dict[str, tuple[list[str], int]] = {
         "Haswell-EX": ([], fast), "line costs": (["lines"], fast), "exit costs": (["virt"], fast),
-        "switch and refill": (["cpu", "cache"], fast), "topology 8 x 4": (["topology"], fast),
+        "switch and refill": (["cpu", "cache"], fast), "idle states": (["interrupts"], fast), "topology 8 x 4": (["topology"], fast),
         "compile speed": ([], slow), "all but compile speed": (PARTS, fast), "all but topology": (PARTS[1:], slow),
         "Westmere-EX": (PARTS, slow),
     }  # fmt: skip
@@ -329,6 +352,7 @@ def machines(seeds: int, _: str | None) -> None:
         "2015's": {}, "no pause-loop exits": {"kvm.directed_yield": "ple-off"},
         "windows do not grow": {"kvm.ple_window_grow": 0}, "today's handler": {"kvm.directed_yield": "today"},
         "halts poll for 200 us": {"kvm.halt_poll_ns": 200_000}, "kicks yield": {"kvm.pv_kick_yield": True},
+        "no idle state but C1": SHALLOW,
     }  # fmt: skip
     tested = ["pv-ticket", "pv-queued", "pv-queued-2015", "unfair-byte", "unfair-queued"]
     shapes = [(32, "1:1"), (32, "none"), (48, "none")]
@@ -338,9 +362,9 @@ def machines(seeds: int, _: str | None) -> None:
             # Parts are exchanged for two locks, hosts for one.
             if (case in whole or tested.index(lock) < 2) and (not hosts[host] or (case in whole and lock == tested[0])):
                 guest = {"vcpus": shape[0], "pin": shape[1], "set": {**GUEST_2015, "spinlock": lock}}
-                build = {"kind": "kernel-build", "jobs": shape[0], "compile_ms": compile_ms, "duration_ms": 600}
+                build = {"kind": "kernel-build", "jobs": shape[0], "compile_ms": compile_ms, "duration_ms": 5_000}
                 machine = mixed(Path(folder), parts)
-                runs[case, lock, host, shape] = scenario(machine, {**HOST_2015, **hosts[host]}, guest, build, 0.1)
+                runs[case, lock, host, shape] = scenario(machine, {**HOST_2015, **hosts[host]}, guest, build, 1)
         done = run_all(runs, seeds)
 
     def line(name: str, case: str, lock: str, host: str) -> list[str]:
@@ -366,7 +390,7 @@ def machines(seeds: int, _: str | None) -> None:
 if __name__ == "__main__":
     make: dict[str, Callable[[int, str | None], None]] = {
         "storm": lambda seeds, _: history("storm", seeds), "dbench": lambda seeds, _: history("dbench", seeds),
-        "locks": locks, "exits": exits, "machines": machines,
+        "locks": locks, "exits": exits, "sleep": sleep, "machines": machines,
     }  # fmt: skip
     if len(sys.argv) < 2 or sys.argv[1] not in make:
         sys.exit(__doc__)

@@ -23,20 +23,20 @@ SEEDS = (1, 2)
 PUBLISHED = {(r.table, r.machine, r.variant, int(r.x)): r.value for r in STUDY.rows}
 
 FAIR_LOCKS_TOO_FAST = (
-    "overcommitted guests under fair locks lose half their speed here, four fifths to nine tenths there: the build's "
-    "kernel asks for its locks less often than the real one did, or directed yields help too much"
+    "overcommitted guests under fair locks lose half their speed on Haswell-EX here, nine tenths there: how fast its CPUs "
+    "leave idle states is an estimate, and the build's kernel may ask for its locks less often than the real one did"
 )
 
 
 @functools.cache
-def seconds(machine: str, variant: str, vcpus: int, table: str = "unpinned") -> float:
+def seconds(machine: str, variant: str, vcpus: int, table: str = "unpinned", quick: bool = True) -> float:
     """The build's time, the mean over the seeds."""
     w = STUDY.workload("kernel-build-in-guest", machine, table)
     assert w is not None
     (metric,) = w.metrics.values()
     at_x = metric.expression(vcpus)
     features = STUDY.before_set if variant == TICKET else STUDY.after_set(variant)
-    runs = {plan.run_of(STUDY, w, vcpus, features, seed=s, quick=True): {at_x} for s in SEEDS}
+    runs = {plan.run_of(STUDY, w, vcpus, features, seed=s, quick=quick): {at_x} for s in SEEDS}
     measured = simulate.simulate(runs).values()
     assert all(m.ok for m in measured)
     value = metric.value(statistics.fmean(m.values[at_x] or 0 for m in measured), vcpus)
@@ -58,8 +58,8 @@ def test_unfair_locks_are_fastest_where_vcpus_outnumber_cpus(machine: str, vcpus
 
 
 def test_the_series_helps_the_queued_pv_lock() -> None:
-    """By 4 % in these slices, by 9 % in the study's whole ones; published: 55 %."""
-    assert seconds(HASWELL, PATCHED, 60) < 0.97 * seconds(HASWELL, PV, 60)
+    """By a third in these slices and in the study's whole ones; published: 55 %."""
+    assert seconds(HASWELL, PATCHED, 60) < 0.8 * seconds(HASWELL, PV, 60)
 
 
 @pytest.mark.parametrize(
@@ -89,14 +89,22 @@ def test_the_order_of_all_five(machine: str, vcpus: int) -> None:
 
 @pytest.mark.parametrize("machine", [WESTMERE, HASWELL])
 def test_pv_ticket_collapses(machine: str) -> None:
-    """In the direction of the published; how far is the next test. Haswell-EX: 1.36 here, 1.86 in whole slices."""
-    assert seconds(machine, TICKET, 48) > 1.25 * seconds(machine, TICKET, 32)
+    """In the direction of the published; how far is the next test."""
+    assert seconds(machine, TICKET, 48) > 1.8 * seconds(machine, TICKET, 32)
 
 
-@pytest.mark.xfail(strict=True, reason=FAIR_LOCKS_TOO_FAST)
-def test_pv_ticket_collapses_as_far_as_published() -> None:
-    found = seconds(HASWELL, TICKET, 48) / seconds(HASWELL, TICKET, 32)
-    real = published(HASWELL, TICKET, 48) / published(HASWELL, TICKET, 32)
+@pytest.mark.parametrize(
+    ("machine", "vcpus"),
+    [
+        (WESTMERE, 48),
+        (WESTMERE, 60),
+        pytest.param(HASWELL, 48, marks=pytest.mark.xfail(strict=True, reason=FAIR_LOCKS_TOO_FAST)),
+    ],
+)
+def test_pv_ticket_collapses_as_far_as_published(machine: str, vcpus: int) -> None:
+    """In the study's whole slices: a convoy's rate changes over seconds."""
+    found = seconds(machine, TICKET, vcpus, quick=False) / seconds(machine, TICKET, 32, quick=False)
+    real = published(machine, TICKET, vcpus) / published(machine, TICKET, 32)
     assert real / 1.5 <= found <= real * 1.5
 
 

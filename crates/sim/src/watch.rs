@@ -2,7 +2,7 @@
 
 use crate::engine::{Engine, Stacks, Stop};
 use crate::host::{Limits, Outcome, Progress, Status};
-use contend_platform::{NEVER, Nanos, Time};
+use contend_platform::{CpuId, NEVER, Nanos, Time};
 use contend_sched::kernel::{CorruptList, PolicyError};
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -56,7 +56,7 @@ fn run_to_end(
         match engine.run(stacks, until, EVENTS_PER_LOOK) {
             Stop::Asked => return Outcome::Finished,
             Stop::Horizon if until < horizon => {}
-            Stop::Horizon => return system.stalled(horizon, limits.stall).map_or(Outcome::Horizon, Outcome::Stall),
+            Stop::Horizon => return stalled(engine, system, horizon, limits).map_or(Outcome::Horizon, Outcome::Stall),
             Stop::Nothing => return Outcome::Deadlock(system.who_waits()),
             Stop::Budget => {}
         }
@@ -72,7 +72,7 @@ fn run_to_end(
             if system.stuck(now, limits.stall / 2) {
                 return Outcome::Deadlock(system.who_waits());
             }
-            if let Some(stalled) = system.stalled(now, limits.stall) {
+            if let Some(stalled) = stalled(engine, system, now, limits) {
                 return Outcome::Stall(stalled);
             }
         }
@@ -87,6 +87,19 @@ fn run_to_end(
             seen.2 = now;
         }
     }
+}
+
+/// Who has been kept from running for too long: a task, or a CPU that waits for a spinlock of the kernel, interrupts off. That is a
+/// hard lockup after a third of what makes a stall: by default 10 s, as Linux's `watchdog_thresh`.
+fn stalled(engine: &Engine, system: &dyn System, now: Time, limits: Limits) -> Option<String> {
+    let locked_up = |(_, since): &(CpuId, Time)| now.saturating_sub(*since) > limits.stall / 3;
+    let words = |(CpuId(cpu), since)| {
+        let since = since / 1_000_000;
+        format!(
+            "CPU {cpu} has waited for a spinlock of the kernel since {since} ms and does nothing else (a hard lockup)"
+        )
+    };
+    engine.lock_waiters().find(locked_up).map(words).or_else(|| system.stalled(now, limits.stall))
 }
 
 /// CPUs that spin in the kernel, in words.

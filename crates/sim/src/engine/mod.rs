@@ -357,6 +357,11 @@ impl Engine {
     pub(crate) fn lock_waits(&self) -> Vec<(u32, Time)> {
         self.lock_waits.iter().filter_map(Cell::get).collect()
     }
+    /// Which CPUs wait for one, and since when.
+    pub(crate) fn lock_waiters(&self) -> impl Iterator<Item = (CpuId, Time)> {
+        let waits = self.lock_waits.iter().enumerate();
+        waits.filter_map(|(cpu, wait)| wait.get().map(|(_, since)| (CpuId(cpu as u16), since)))
+    }
 
     /// Time of the running CPU, its unsettled private work included.
     #[inline]

@@ -155,7 +155,8 @@ impl Credit2 {
                 // Once only: its holder may want the own runqueue for the same reason.
                 return self.away_from(cx, own).filter(|home| cx.try_lock(*home)).map(|home| (home, true));
             };
-            // It could be locked a moment ago, so its holder came later and cannot want the own one: this ends.
+            // Its holder has come meanwhile. If that wants the own one, to move a vCPU between the two, a candidate that is not
+            // forgotten is tried for ever: a lockup, as it was until 2018.
             if cx.try_lock(target) {
                 return Some((target, false));
             }
