@@ -161,7 +161,7 @@ def lock_of(s: Summary) -> Summary:
 
 
 def loops(demand: float, shape: tuple[int, str], section: int, lock: str, host: Summary) -> Summary:
-    """One guest whose tasks take one lock of its kernel in turn; unless `host` says otherwise on one tuned for latency."""
+    """One guest whose tasks take one lock of its kernel in turn; on a host tuned for latency by default."""
     # From half to one and a half of what the demand asks for.
     loop = {
         "kind": "lock-loop", "lock": "spinlock", "tasks": shape[0], "pin": True, "critical_ns": section,
@@ -201,7 +201,7 @@ def exits(seeds: int, _: str | None) -> None:
 def sleep(seeds: int, _: str | None) -> None:
     """What idle states deeper than C1 do to locks whose waiters halt."""
     deep = {"machine.interrupts.c1e_residency": 100_000, "machine.interrupts.c6_residency": 400_000}
-    shapes = [(demand, (vcpus, "none"), section) for vcpus in (48, 64) for demand in DEMANDS for section in (2_000, 10_000)]
+    shapes = [(d, (vcpus, "none"), section) for vcpus in (48, 64) for d in DEMANDS for section in (2_000, 10_000)]
     halting = [lock for lock in LOCKS if lock.startswith("pv-") or lock in ("hybrid", "adaptive")]
     hosts = {"C1": HOST_2015, "deep": {**HOST_2015, **deep}}
     grid = list(itertools.product(shapes, halting, hosts))
@@ -343,7 +343,8 @@ def machines(seeds: int, _: str | None) -> None:
     fast, slow = 640, 915  # compile_ms of the study pv-qspinlock-2015 for the two machines
     cases: dict[str, tuple[list[str], int]] = {
         "Haswell-EX": ([], fast), "line costs": (["lines"], fast), "exit costs": (["virt"], fast),
-        "switch and refill": (["cpu", "cache"], fast), "idle states": (["interrupts"], fast), "topology 8 x 4": (["topology"], fast),
+        "switch and refill": (["cpu", "cache"], fast), "idle states": (["interrupts"], fast),
+        "topology 8 x 4": (["topology"], fast),
         "compile speed": ([], slow), "all but compile speed": (PARTS, fast), "all but topology": (PARTS[1:], slow),
         "Westmere-EX": (PARTS, slow),
     }  # fmt: skip

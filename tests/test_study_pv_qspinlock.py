@@ -23,8 +23,8 @@ SEEDS = (1, 2)
 PUBLISHED = {(r.table, r.machine, r.variant, int(r.x)): r.value for r in STUDY.rows}
 
 FAIR_LOCKS_TOO_FAST = (
-    "overcommitted guests under fair locks lose half their speed on Haswell-EX here, nine tenths there: how fast its CPUs "
-    "leave idle states is an estimate, and the build's kernel may ask for its locks less often than the real one did"
+    "overcommitted guests under fair locks lose half their speed on Haswell-EX here, nine tenths there: how fast its "
+    "CPUs leave idle states is an estimate, and the build may ask for its locks less often than the real one did"
 )
 
 
