@@ -62,7 +62,7 @@ fn a_slice_of_a_kernel_build_predicts_the_whole() {
     let common = [("jobs", "4"), ("compile_ms", "40"), ("start_ms", "0"), ("link_ms", "0")];
     let with = |more: &[(&'static str, &'static str)]| {
         let sets: Vec<_> = common.iter().chain(more).copied().collect();
-        run("4n1c", "linux-5.2", &spec("kernel-build", &sets))
+        run("1n1l4c1t", "linux-5.2", &spec("kernel-build", &sets))
     };
     let whole = with(&[("units", "200")]);
     let slice = with(&[("duration_ms", "1000")]);
