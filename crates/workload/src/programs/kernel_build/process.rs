@@ -167,9 +167,9 @@ impl Process {
 
     /// `pages` move between the zone and a per-CPU list.
     fn zone(&mut self, pages: u64) {
-        if pages > 0 {
-            let lines = (pages * self.costs.zone_lines) as u32;
-            self.steps.push(Step::Locked(self.locks.zone, pages * self.costs.zone_page, lines));
+        let (hold, lines) = (pages * self.costs.zone_page, pages * self.costs.zone_lines);
+        if hold + lines > 0 {
+            self.steps.push(Step::Locked(self.locks.zone, hold, lines as u32));
         }
     }
 
