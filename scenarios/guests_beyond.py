@@ -41,6 +41,7 @@ HOST_2015 = {
 GUEST_2015 = {"idle_polling": False, "wake_wide": True, "balance": "5.2"}
 # A host tuned for latency: idle CPUs go no deeper than C1.
 SHALLOW = {f"machine.interrupts.{state}_residency": 1_000_000_000 for state in ("c1e", "c6")}
+TUNED_2015 = {**HOST_2015, **SHALLOW}
 
 LOCKS = [
     "ticket", "pv-ticket", "pv-queued", "pv-queued-2015", "unfair-byte", "unfair-queued", "hybrid", "adaptive",
@@ -161,14 +162,14 @@ def lock_of(s: Summary) -> Summary:
 
 
 def loops(demand: float, shape: tuple[int, str], section: int, lock: str, host: Summary) -> Summary:
-    """One guest whose tasks take one lock of its kernel in turn; on a host tuned for latency by default."""
+    """One guest whose tasks take one lock of its kernel in turn."""
     # From half to one and a half of what the demand asks for.
     loop = {
         "kind": "lock-loop", "lock": "spinlock", "tasks": shape[0], "pin": True, "critical_ns": section,
         "outside_ns": int(section * (CPUS / demand - 1) / 2), "jitter_pct": 200, "duration_ms": 200,
     }  # fmt: skip
     guest = {"vcpus": shape[0], "pin": shape[1], "set": {**GUEST_2015, "spinlock": lock}}
-    return scenario("haswell-ex-4s-32c", {**SHALLOW, **host}, guest, loop, 0.06)
+    return scenario("haswell-ex-4s-32c", host, guest, loop, 0.06)
 
 
 def share_of_ideal(found: Sequence[Summary], demand: float, section: int) -> float:
@@ -178,9 +179,9 @@ def share_of_ideal(found: Sequence[Summary], demand: float, section: int) -> flo
 
 def exits(seeds: int, _: str | None) -> None:
     """What pause-loop exits do to locks."""
-    off = {**HOST_2015, "kvm.directed_yield": "ple-off"}
+    off = {**TUNED_2015, "kvm.directed_yield": "ple-off"}
     shapes = [(0.5, (32, "none")), (2.0, (64, "none"))]
-    grid = list(itertools.product(shapes, ["ticket", "pv-ticket", "unfair-byte"], [("on", HOST_2015), ("off", off)]))
+    grid = list(itertools.product(shapes, ["ticket", "pv-ticket", "unfair-byte"], [("on", TUNED_2015), ("off", off)]))
     done = run_all({(*at, lock, name): loops(*at, 2_000, lock, host) for at, lock, (name, host) in grid}, seeds)
     rows = []
     for (demand, shape), lock, (name, _host) in grid:
@@ -200,10 +201,9 @@ def exits(seeds: int, _: str | None) -> None:
 
 def sleep(seeds: int, _: str | None) -> None:
     """What idle states deeper than C1 do to locks whose waiters halt."""
-    deep = {"machine.interrupts.c1e_residency": 100_000, "machine.interrupts.c6_residency": 400_000}
     shapes = [(d, (vcpus, "none"), section) for vcpus in (48, 64) for d in DEMANDS for section in (2_000, 10_000)]
     halting = [lock for lock in LOCKS if lock.startswith("pv-") or lock in ("hybrid", "adaptive")]
-    hosts = {"C1": HOST_2015, "deep": {**HOST_2015, **deep}}
+    hosts = {"C1": TUNED_2015, "deep": HOST_2015}
     grid = list(itertools.product(shapes, halting, hosts))
     done = run_all({(*at, lock, host): loops(*at, lock, hosts[host]) for at, lock, host in grid}, seeds)
     rows = []
@@ -221,7 +221,7 @@ def sleep(seeds: int, _: str | None) -> None:
 def locks(seeds: int, picture: str | None) -> None:
     """Locks over overcommit and critical section."""
     grid = itertools.product(DEMANDS, SHAPES, SECTIONS_NS, LOCKS)
-    done = run_all({key: loops(*key, HOST_2015) for key in grid}, seeds)
+    done = run_all({key: loops(*key, TUNED_2015) for key in grid}, seeds)
 
     def of_ideal(key: Key) -> float:
         return share_of_ideal(done[key], key[0], key[2])

@@ -418,7 +418,7 @@ impl<L: Policy> Host<L> {
                 })
             })
             .collect();
-        let waits = self.engine.lock_waits();
+        let waits: Vec<_> = self.engine.lock_waits().map(|(_, wait)| wait).collect();
         let locks = lock_reports(&self.kernel, &self.os, &waits, end).map(|(lock, _)| lock).collect();
         let mut metrics = self.os.metrics.borrow().clone();
         metrics.count_lock_events(self.engine.lock_events.get());

@@ -92,14 +92,14 @@ fn run_to_end(
 /// Who has been kept from running for too long: a task, or a CPU that waits for a spinlock of the kernel, interrupts off. That is a
 /// hard lockup after a third of what makes a stall: by default 10 s, as Linux's `watchdog_thresh`.
 fn stalled(engine: &Engine, system: &dyn System, now: Time, limits: Limits) -> Option<String> {
-    let locked_up = |(_, since): &(CpuId, Time)| now.saturating_sub(*since) > limits.stall / 3;
-    let words = |(CpuId(cpu), since)| {
+    let locked_up = |(_, (_, since)): &(CpuId, (u32, Time))| now.saturating_sub(*since) > limits.stall / 3;
+    let words = |(CpuId(cpu), (_, since))| {
         let since = since / 1_000_000;
         format!(
             "CPU {cpu} has waited for a spinlock of the kernel since {since} ms and does nothing else (a hard lockup)"
         )
     };
-    engine.lock_waiters().find(locked_up).map(words).or_else(|| system.stalled(now, limits.stall))
+    engine.lock_waits().find(locked_up).map(words).or_else(|| system.stalled(now, limits.stall))
 }
 
 /// CPUs that spin in the kernel, in words.

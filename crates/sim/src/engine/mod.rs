@@ -353,14 +353,10 @@ impl Engine {
     pub(crate) fn waits_for_lock(&self, wait: LockWait) {
         self.lock_waits[self.current.get().index()].set(wait);
     }
-    /// Who waits for one.
-    pub(crate) fn lock_waits(&self) -> Vec<(u32, Time)> {
-        self.lock_waits.iter().filter_map(Cell::get).collect()
-    }
-    /// Which CPUs wait for one, and since when.
-    pub(crate) fn lock_waiters(&self) -> impl Iterator<Item = (CpuId, Time)> {
+    /// Who waits for one: the CPU, which lock, and since when.
+    pub(crate) fn lock_waits(&self) -> impl Iterator<Item = (CpuId, (u32, Time))> {
         let waits = self.lock_waits.iter().enumerate();
-        waits.filter_map(|(cpu, wait)| wait.get().map(|(_, since)| (CpuId(cpu as u16), since)))
+        waits.filter_map(|(cpu, wait)| Some((CpuId(cpu as u16), wait.get()?)))
     }
 
     /// Time of the running CPU, its unsettled private work included.

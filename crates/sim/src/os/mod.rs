@@ -424,14 +424,19 @@ impl<W: World> Os<W> {
         end
     }
 
+    /// So many lines of an object come, one after another, from the CPU that worked on it last.
+    fn fetch_lines(p: &W, ob: &Object<W>, lines: u32) {
+        let from = ob.state_at.replace(p.cpu());
+        p.owe_latency(u64::from(lines) * p.line_cost(from, p.cpu()));
+    }
+
     fn kernel_lock(&self, p: &W, o: ObjId, hold: Nanos, lines: u32) -> SyscallEnd {
         let before = p.enter(Account::Syscall);
         let ob = self.object(o);
         ob.lock.lock(p);
         p.charge(Work::Ns, hold);
         if lines > 0 {
-            let from = ob.state_at.replace(p.cpu());
-            p.owe_latency(u64::from(lines) * p.line_cost(from, p.cpu()));
+            Self::fetch_lines(p, ob, lines);
         }
         ob.lock.unlock(p);
         p.enter(before);

@@ -38,8 +38,7 @@ impl<W: World> Os<W> {
     fn fetch_state(&self, p: &W, o: ObjId) {
         let ob = self.object(o);
         if let ObjectKind::Socket { lines, .. } | ObjectKind::Inbox { lines, .. } = ob.kind {
-            let from = ob.state_at.replace(p.cpu());
-            p.owe_latency(u64::from(lines) * p.line_cost(from, p.cpu()));
+            Self::fetch_lines(p, ob, lines);
         }
     }
 
