@@ -115,8 +115,12 @@ def test_a_damaged_table(contend: Contend, stored: Path, command: str, damage: b
 
 
 def paths(of: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Where something stands in JSON; of arrays the first."""
-    inner = of.items() if isinstance(of, dict) else enumerate(of[:1]) if isinstance(of, list) else ()
+    """Where something stands in JSON; of arrays the first, of long tables of numbers or words the first two."""
+    inner: list[tuple[Any, Any]] = list(of.items()) if isinstance(of, dict) else []
+    if isinstance(of, list):
+        inner = list(enumerate(of[:1]))
+    elif len(inner) > 12 and len({type(value) for _, value in inner}) == 1 and not isinstance(inner[0][1], dict):
+        inner = inner[:2]
     return [at] * bool(at) + [p for key, value in inner for p in paths(value, (*at, key))]
 
 

@@ -97,6 +97,68 @@ def test_holes_hybrid_cores_and_offline_cpus(contend: Contend, tmp_path: Path) -
     assert run.returncode == 0, run.stderr
 
 
+def kinds(file: Path) -> list[tuple[str, str, int]]:
+    machine = tomllib.loads(file.read_text())
+    named, capacity = machine["topology"].get("kinds", []), machine.get("cpu", {}).get("capacity", [])
+    return [(k["name"], k["cpus"], c["value"]) for k, c in zip(named, capacity, strict=True)]
+
+
+def test_kinds_of_cores(contend: Contend, tmp_path: Path) -> None:
+    """A phone of three kinds, whose CPU 3 is offline; and what cannot be."""
+
+    def tree(name: str, capacities: list[int], **more: str) -> None:
+        files = {"cpu/online": "0-2,4-7"} | {f"cpu/cpu{i}/cpu_capacity": str(c) for i, c in enumerate(capacities)}
+        for i in range(8):
+            files |= cpu(i, str(i), "0-7")
+        put(tmp_path / name, files | more)
+
+    tree("phone", [325, 325, 325, 325, 828, 828, 828, 1024])
+    done = contend("machine", "import", "--sysfs", "phone", "--out", "phone.toml")
+    assert (done.returncode, done.stderr) == (0, "") and "one speed" not in done.stdout
+    assert kinds(tmp_path / "phone.toml") == [("little", "0-2", 325), ("middle", "3-5", 828), ("big", "6", 1024)]
+    (tmp_path / "rt.json").write_text('{"tasks": {"a": {"run": 100000}}, "global": {"calibration": "CPU6"}}')
+    run = contend("run", "rt.json", "--machine", "phone.toml", "--json")
+    assert run.returncode == 0, run.stderr
+    assert [k["nr_cpus"] for k in json.loads(run.stdout)["cpu_kinds"]] == [3, 3, 1]
+
+    # Offline CPUs may have been the fastest.
+    tree("slow", [512, 512, 512, 1024, 256, 256, 256, 256])
+    assert contend("machine", "import", "--sysfs", "slow", "--out", "slow.toml").returncode == 0
+    assert kinds(tmp_path / "slow.toml") == [("little", "3-6", 512), ("big", "0-2", 1024)]
+
+    # All alike; and two threads of a core that differ.
+    tree("alike", [512] * 8)
+    assert contend("machine", "import", "--sysfs", "alike", "--out", "alike.toml").returncode == 0
+    assert kinds(tmp_path / "alike.toml") == []
+    tree("torn", [512, 1024] * 4, **{f"cpu/cpu{i}/topology/core_cpus_list": "0-1" for i in (0, 1)})
+    done = contend("machine", "import", "--sysfs", "torn", "--out", "torn.toml")
+    assert "2 capacities, threads of one core differ" in done.stdout and kinds(tmp_path / "torn.toml") == []
+
+
+def test_kinds_of_hwloc(contend: Contend, tmp_path: Path) -> None:
+    def xml(*kinds: str) -> str:
+        cpus = "".join(
+            f'<object type="Core" os_index="{i}"><object type="PU" os_index="{i}"/></object>' for i in range(4)
+        )
+        all_cpus = f'<object type="Machine" cpuset="0xf">{cpus}</object>'
+        return f'{HEAD}<topology version="2.0">{all_cpus}{"".join(kinds)}</topology>'
+
+    def kind(mask: str, capacity: int | None) -> str:
+        info = "" if capacity is None else f'<info name="LinuxCapacity" value="{capacity}"/>'
+        return f'<cpukind cpuset="{mask}">{info}</cpukind>'
+
+    for name, text, found in [
+        ("told", xml(kind("0x3", 446), kind("0xc", 1024)), [("little", "0-1", 446), ("big", "2-3", 1024)]),
+        ("untold", xml(kind("0x3", None), kind("0xc", None)), []),
+        ("half", xml(kind("0x3", 446), kind("0xc", None)), []),
+    ]:
+        (tmp_path / f"{name}.xml").write_text(text)
+        done = contend("machine", "import", "--lstopo", f"{name}.xml", "--out", f"{name}.toml")
+        assert (done.returncode, done.stderr) == (0, "")
+        assert kinds(tmp_path / f"{name}.toml") == found
+        assert ("CPUs of 2 kinds (hybrid)" in done.stdout) == (not found)
+
+
 def test_trees_of_old_kernels(contend: Contend, tmp_path: Path) -> None:
     # Masks where later ones have lists, and no list of what is online: CPU 3 is not.
     files = {"cpu/cpu3/online": "0", "node/node0/cpumap": "00000003", "node/node1/cpumap": "00000000,00000014"}

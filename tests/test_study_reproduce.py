@@ -457,6 +457,33 @@ def test_a_declared_value_that_fits_no_worse_agrees(tiny: Path, monkeypatch: pyt
     assert "found 10000; should be 7000, derived from 3 rows (misfit" in said
 
 
+def test_near_keeps_what_nothing_close_betters_and_derives_the_others(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fitting, "simulate", lambda runs, _progress: Falling()(runs))
+    searched = []
+    derive = fitting.derive
+
+    def noted(rows: fitting.Rows, *how: Any) -> Any:
+        searched.append(rows)
+        return derive(rows, *how)
+
+    monkeypatch.setattr(fitting, "derive", noted)
+    rows = published()
+    for x in (1, 2, 4):
+        rows = rows.replace(f",{study_files.BEFORE[x]},", f",{1e9 / 7000},")
+    for value, found, confirmed in ((2000, 2000, True), (2010, 2010, True), (2400, pytest.approx(2000, abs=10), False)):
+        write(tiny, rows=rows, toml=TOML.replace("value = 2000", f"value = {value}"))
+        searched.clear()
+        fit = fitting.fit(tiny, near=True)
+        (line,) = fit.lines
+        assert (line["derived"], line["confirmed"], line["agrees"]) == (found, confirmed, confirmed)
+        assert bool(searched) != confirmed
+        if confirmed:
+            assert fit.runs == 3 * 3
+    assert not fitting.fit(tiny).lines[0]["confirmed"]
+
+
 def test_runs_that_stall_are_named_by_fit(contend: Contend, tiny: Path) -> None:
     stalling = study_files.SCENARIO.replace("[workload]", "stall_s = 0.00000001\n[workload]")
     write(tiny, toml=TOML.replace("lo = 0, hi = 10_000", "lo = 1999, hi = 2001"), scenario=stalling)

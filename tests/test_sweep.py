@@ -546,7 +546,7 @@ def test_workers_of_another_build_are_refused(
 
 @pytest.mark.slow
 @pytest.mark.long(50)
-def test_a_thousand_scenarios_leave_little_beside_simulation(tmp_path: Path) -> None:
+def test_many_scenarios_leave_little_beside_simulation(tmp_path: Path) -> None:
     import resource
 
     def used() -> float:
@@ -555,8 +555,8 @@ def test_a_thousand_scenarios_leave_little_beside_simulation(tmp_path: Path) -> 
 
     scenario = {"machine": "2n4c2t", "workload": {"kind": "hackbench", "groups": 2, "loops": 100}}
     began = used()
-    found = package.sweep({"scenario": scenario, "grid": {"seed": {"from": 1, "to": 1000}}}, out=tmp_path / "s")
-    assert found.about["outcomes"] == {"finished": 1000}
+    found = package.sweep({"scenario": scenario, "grid": {"seed": {"from": 1, "to": 250}}}, out=tmp_path / "s")
+    assert found.about["outcomes"] == {"finished": 250}
     assert found.cpu_s > 0.9 * (used() - began)
 
 

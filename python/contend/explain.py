@@ -266,5 +266,6 @@ def explain(result: Result) -> dict[str, Any]:
         "tasks": s["tasks"],
         "waiting": None if report.is_xen(s) else _waiting(result),
         "groups": s.get("groups", []),
+        "cpu_kinds": s.get("cpu_kinds", []),
         "longest_waits": _tasks(result),
     }

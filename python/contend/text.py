@@ -242,6 +242,7 @@ def explained(e: dict[str, Any], out: Console) -> None:
     recorded_locks(e["recorded_locks"], out)
     if not e["xen"]:
         _wakeups(e, out)
+    _cpu_kinds(e["cpu_kinds"], out)
     _groups(e["groups"], out)
     waits = [
         (
@@ -327,6 +328,32 @@ def _locks(e: dict[str, Any], out: Console) -> None:
         return
     title = "Busiest locks of the host, by time waited" if e["guests"] else "Busiest locks, by time waited"
     out.print(table(title, LOCK_COLUMNS, rows))
+
+
+def _cpu_kinds(kinds: Sequence[Mapping[str, Any]], out: Console) -> None:
+    """The kinds of CPUs; nothing on a machine whose CPUs are all alike."""
+    if not kinds:
+        return
+    columns = [
+        ("CPUs", "fold"),
+        ("capacity", "right"),
+        ("busy", "right"),
+        ("ran tasks for", "right"),
+        ("of all running", "right"),
+        ("too much for them", "right"),
+    ]
+    rows = [
+        (
+            f"{escape(k['name'])} ({k['cpus']})",
+            f"{k['capacity']:,}",
+            percent(k["busy_share"]),
+            seconds(k["runtime_s"]),
+            percent(k["runtime_share"]),
+            seconds(k["misfit_s"]),
+        )
+        for k in kinds
+    ]
+    out.print(table("Kinds of CPUs; the last column: time with a task that uses over 80 % (misfit)", columns, rows))
 
 
 def _groups(groups: Sequence[Mapping[str, Any]], out: Console) -> None:

@@ -61,8 +61,8 @@ pub use sim_world::{Simulated, run_sim, run_sim_as};
 use contend_platform::{Line, Nanos, Ordering, Platform};
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Once;
 use std::sync::atomic::AtomicU32;
+use std::sync::{Mutex, Once};
 
 /// A small concurrent program with something to check.
 pub trait Model<P: Platform>: Clone + Send + Sync + 'static {
@@ -168,9 +168,16 @@ fn caught(check: impl FnOnce(), executions: impl Fn() -> usize) -> Result<Explor
             }
         }));
     });
-    let before = QUIET.replace(true);
-    let result = catch_unwind(AssertUnwindSafe(check));
-    QUIET.set(before);
+    // Loom maps and unmaps a stack for each thread of each execution, which stops the process's other threads: two checks at once
+    // take longer, and twice the CPU time, than one after the other.
+    static ALONE: Mutex<()> = Mutex::new(());
+    let result = {
+        let _alone = ALONE.lock();
+        let before = QUIET.replace(true);
+        let result = catch_unwind(AssertUnwindSafe(check));
+        QUIET.set(before);
+        result
+    };
     match result {
         Ok(()) => Ok(Explored { executions: executions() }),
         Err(payload) => {

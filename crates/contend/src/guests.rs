@@ -45,7 +45,7 @@ pub(crate) fn build(plan: &Plan, read: ReadFile<'_>, origins: &mut Origins) -> R
 
 /// What runs in one machine.
 fn programs(plan: &Plan, guest: &GuestPlan, read: ReadFile<'_>) -> Result<(Workload, Origins), ScenarioError> {
-    let target = Target { nr_cpus: guest.vcpus(), speed: plan.machine.costs.cpu.speed.value };
+    let target = Target { nr_cpus: guest.vcpus(), speed: plan.machine.costs.cpu.speed.value, capacity: &[] };
     let built = guest.workload.build_in(Groups::default(), target, read).map_err(|mut e| {
         if let WorkloadError::Spec(e) = &mut e {
             e.key = format!("guest.{}", e.key);

@@ -12,7 +12,8 @@ mod xen;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use contend_platform::Account;
+use contend_machine::Kind;
+use contend_platform::{Account, CpuId};
 use contend_sched::policy::groups;
 use contend_sim::host::{LockReport, Outcome, RunResult};
 use contend_sim::os::{MetricStore, Samples, TaskReport, histogram};
@@ -87,6 +88,7 @@ pub struct Summary {
     pub wakeups: Wakeups,
     pub tasks: Tasks,
     pub groups: Vec<Group>,
+    pub cpu_kinds: Vec<CpuKind>,
     pub metrics: Metrics,
     pub engine: EngineSummary,
     pub recordings: Vec<String>,
@@ -236,6 +238,20 @@ pub struct Bandwidth {
     pub burst_s: f64,
 }
 
+/// The CPUs of one kind, on a machine that has several.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs, reason = "docs/results.md describes each key")]
+pub struct CpuKind {
+    pub name: String,
+    pub cpus: String,
+    pub nr_cpus: u64,
+    pub capacity: u64,
+    pub runtime_s: f64,
+    pub runtime_share: f64,
+    pub busy_share: f64,
+    pub misfit_s: f64,
+}
+
 /// What programs reported.
 #[derive(Clone, Debug, Serialize)]
 #[allow(missing_docs, reason = "docs/results.md describes each key")]
@@ -382,6 +398,31 @@ fn groups(plan: &Plan, r: &RunResult) -> Vec<Group> {
     made.map(row).collect()
 }
 
+/// The kinds of CPUs, each with what ran there.
+fn cpu_kinds(plan: &Plan, r: &RunResult) -> Vec<CpuKind> {
+    let topo = &plan.machine.topology;
+    let of = |kind: usize| {
+        r.cpus.iter().enumerate().filter(move |(c, _)| topo.kind_of(CpuId(*c as u16)) == kind).map(|(_, c)| c)
+    };
+    let ran = |kind: usize| of(kind).map(|c| c.stats.rq_cpu_time).sum::<u64>();
+    let all: u64 = (0..topo.kinds().len()).map(ran).sum();
+    let row = |(k, kind): (usize, &Kind)| {
+        let nr_cpus = of(k).count() as u64;
+        let idle: u64 = of(k).map(|c| c.ledger[Account::Idle as usize]).sum();
+        CpuKind {
+            name: kind.name.clone(),
+            cpus: kind.cpus.clone(),
+            nr_cpus,
+            capacity: plan.machine.costs.cpu.capacity[k].value,
+            runtime_s: seconds(ran(k)),
+            runtime_share: ran(k) as f64 / all.max(1) as f64,
+            busy_share: 1.0 - idle as f64 / (nr_cpus * r.virtual_ns).max(1) as f64,
+            misfit_s: seconds(of(k).map(|c| c.stats.misfit_time).sum()),
+        }
+    };
+    topo.kinds().iter().enumerate().map(row).collect()
+}
+
 /// What programs of host or guests reported, as one.
 fn reported<'a>(stores: impl Iterator<Item = &'a MetricStore>) -> MetricStore {
     let mut all = MetricStore::default();
@@ -472,6 +513,7 @@ pub(crate) fn summarise(plan: &Plan, r: &RunResult, origins: &Origins, inputs: B
         },
         tasks: task_sums(r.tasks.iter()),
         groups: groups(plan, r),
+        cpu_kinds: cpu_kinds(plan, r),
         metrics: metrics_summary(plan, r, &metrics),
         engine: EngineSummary {
             ipis: r.counts.ipis,

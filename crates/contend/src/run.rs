@@ -189,7 +189,9 @@ struct Programs {
 }
 
 fn programs(plan: &Plan, read: ReadFile<'_>) -> Result<Programs, ScenarioError> {
-    let target = Target { nr_cpus: plan.machine.topology.nr_cpus(), speed: plan.machine.costs.cpu.speed.value };
+    let machine = &plan.machine;
+    let (nr_cpus, capacity) = (machine.topology.nr_cpus(), machine.capacities());
+    let target = Target { nr_cpus, speed: machine.costs.cpu.speed.value, capacity: &capacity };
     let host = plan.workload.as_ref().map(|w| w.build_in(plan.groups.clone(), target, read));
     let host = host.transpose().map_err(|e| plan.workload_error(e))?;
     let bare = || (Workload { groups: plan.groups.clone(), ..Workload::default() }, Origins::default());

@@ -35,14 +35,19 @@ pub enum Unit {
     Mhz,
     /// Rounds a second.
     PerS,
+    /// Parts of [`CAPACITY_MAX`].
+    Capacity,
 }
+
+/// The capacity of the fastest CPUs of a machine (`SCHED_CAPACITY_SCALE`).
+pub const CAPACITY_MAX: u64 = 1024;
 
 impl Unit {
     /// The smallest value allowed.
     pub fn min(self) -> u64 {
         match self {
             Unit::Ns | Unit::NsPerKib | Unit::PerS => 0,
-            Unit::Kib | Unit::Pct => 1,
+            Unit::Kib | Unit::Pct | Unit::Capacity => 1,
             Unit::Mhz => 100,
         }
     }
@@ -54,6 +59,7 @@ impl Unit {
             Unit::Kib => 16 * 1024 * 1024,
             Unit::Pct => 100,
             Unit::Mhz => 100_000,
+            Unit::Capacity => CAPACITY_MAX,
         }
     }
     /// The name in messages and documents.
@@ -65,6 +71,7 @@ impl Unit {
             Unit::Pct => "%",
             Unit::Mhz => "MHz",
             Unit::PerS => "/s",
+            Unit::Capacity => "of 1024",
         }
     }
 }
@@ -80,6 +87,8 @@ pub enum Arity {
     PerRemote,
     /// An array: one for each number of busy threads in a core, from 1.
     PerThread,
+    /// An array: one for each kind of cores, none where all are alike.
+    PerKind,
 }
 
 impl Arity {
@@ -252,7 +261,10 @@ sections! {
         context_switch: One Ns,
         /// Speed of each thread, in percent of a lone one, by the number of busy threads in the core.
         smt_speed_pct: PerThread Pct,
-        /// How fast a lone thread computes: rounds a second of what `contend probe` packs and unpacks. 0: not known.
+        /// How much a lone thread of each kind of cores (`topology.kinds`, in that order) computes in a given time, in 1/1024 of what one of
+        /// the fastest kind does: `cpu_capacity` of Linux.
+        capacity: PerKind Capacity,
+        /// How fast a lone thread (of the fastest kind) computes: rounds a second of what `contend probe` packs and unpacks. 0: not known.
         speed: One PerS,
         /// Frequency while all cores are busy, in percent of the one by which the kernel scales util_avg. 100: they are the same, or the
         /// kernel does not scale.

@@ -6,6 +6,7 @@
 
 mod costs;
 mod error;
+mod lists;
 mod parse;
 mod set;
 mod topology;
@@ -13,10 +14,14 @@ mod write;
 
 use std::io::Read;
 
-pub use costs::{Arity, Cache, Cost, Costs, Cpu, Interrupts, Kernel, Key, Lines, Memory, SECTIONS, Unit, keys};
+pub use costs::{
+    Arity, CAPACITY_MAX, Cache, Cost, Costs, Cpu, Interrupts, Kernel, Key, Lines, Memory, SECTIONS, Unit, keys,
+};
 pub use error::{At, MachineError};
+pub use lists::{NUMBER_MAX, cpu_list, ends_of, write_list};
 pub use topology::{
-    MAX_NODES, MAX_REMOTE, MAX_THREADS, Numbering, Place, SLIT_LOCAL, SLIT_MAX, SLIT_REMOTE_DEFAULT, Shape, Topology,
+    Kind, MAX_KINDS, MAX_NODES, MAX_REMOTE, MAX_THREADS, Numbering, Place, SLIT_LOCAL, SLIT_MAX, SLIT_REMOTE_DEFAULT,
+    Shape, Topology,
 };
 
 use contend_platform::CpuId;
@@ -54,6 +59,8 @@ const SHIPPED: &[(&str, &str)] = shipped![
     "kunpeng-920-2s-128c",
     "intel-2s-56c-112t",
     "zen3-2s-128c-256t",
+    "kirin-960-8c",
+    "alder-lake-16c-24t",
 ];
 
 /// A host.
@@ -111,6 +118,9 @@ flags! {
     /// Its idle CPUs halt and do not watch a flag, as those of most guests of hypervisors: whoever wakes one sends an interrupt, whatever
     /// the kernel could do elsewhere.
     idle_halts,
+    /// Its kernel knows by which of its CPUs to begin (`SD_ASYM_PACKING`: Intel's ITMT, AMD's preferred cores), and not how much each computes: the
+    /// faster a kind of cores, the more it is preferred.
+    asym_packing,
 }
 
 impl Machine {
@@ -214,8 +224,19 @@ impl Machine {
         write::machine(self)
     }
 
+    /// How much a lone thread of `cpu` computes, in 1/1024 of what one of the fastest CPUs does (`arch_scale_cpu_capacity`).
+    pub fn capacity_of(&self, cpu: CpuId) -> u64 {
+        self.costs.cpu.capacity.get(self.topology.kind_of(cpu)).map_or(CAPACITY_MAX, |c| c.value)
+    }
+
+    /// That of each CPU; none on a machine whose CPUs are all alike.
+    pub fn capacities(&self) -> Vec<u64> {
+        let cpus = if self.topology.kinds().is_empty() { 0 } else { self.topology.nr_cpus() };
+        (0..cpus).map(|c| self.capacity_of(CpuId(c as u16))).collect()
+    }
+
     /// Override one cost: the key is that of the file (`lines.llc`, `lines.remote.1`, `kernel.ttwu`), `hz`
-    /// or a flag (`steal_time`, `vcpu_pack`, `idle_halts`). A value is a number, of a flag true or false; for an array, numbers with commas, or one number for
+    /// or a flag (`steal_time`, `vcpu_pack`, `idle_halts`, `asym_packing`). A value is a number, of a flag true or false; for an array, numbers with commas, or one number for
     /// all entries. The override is certain: its band is the value itself.
     pub fn set(&mut self, key: &str, value: &str) -> Result<(), MachineError> {
         set::set(self, key, value)

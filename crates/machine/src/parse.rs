@@ -12,8 +12,8 @@ use toml::de::{DeTable, DeValue};
 
 use crate::costs::{Arity, Cost, Costs, Key, SECTIONS, Unit, keys};
 use crate::error::{At, MachineError};
-use crate::topology::{Flaw, Numbering, Place, SLIT_MAX, Shape, Topology};
-use crate::{FILE_BYTES_MAX, Flags, HZ_DEFAULT, HZ_MAX, HZ_MIN, Machine, close_to};
+use crate::topology::{Flaw, Kind, Numbering, Place, SLIT_MAX, Shape, Topology};
+use crate::{CAPACITY_MAX, FILE_BYTES_MAX, Flags, HZ_DEFAULT, HZ_MAX, HZ_MIN, Machine, close_to};
 use contend_platform::CpuId;
 
 type Result<T> = std::result::Result<T, MachineError>;
@@ -80,6 +80,7 @@ fn entries_of(arity: Arity, topology: Option<&Topology>) -> Option<usize> {
         Arity::IfClusters => usize::from(t.has_clusters()),
         Arity::PerRemote => t.nr_remote(),
         Arity::PerThread => t.threads_per_core_max(),
+        Arity::PerKind => t.kinds().len(),
     })
 }
 
@@ -89,8 +90,25 @@ fn what_for(arity: Arity) -> &'static str {
         Arity::IfClusters => "the key where cores form clusters, the machine",
         Arity::PerRemote => "one for each different remote distance of topology.slit, ascending, the machine",
         Arity::PerThread => "one for each number of busy threads in a core, from 1, the machine",
+        Arity::PerKind => "one for each kind of topology.kinds, in that order, the machine",
     }
 }
+
+/// The fastest kind of cores is what others are compared with.
+pub(crate) fn check_capacity(capacity: &[Cost], at: impl Fn() -> At) -> Result<()> {
+    let certain = |c: &Cost| c.lo == CAPACITY_MAX && c.value == CAPACITY_MAX;
+    if capacity.is_empty() || capacity.iter().any(certain) {
+        return Ok(());
+    }
+    let largest = capacity.iter().map(|c| c.value).max().unwrap_or_default();
+    let found = format!("{largest} as the largest");
+    let right = format!(
+        "{CAPACITY_MAX}, with lo = {CAPACITY_MAX}, for the fastest kind: it is what the others are compared with"
+    );
+    Err(MachineError::OutOfRange { at: at(), found, right })
+}
+
+const CAPACITY: &str = "cpu.capacity";
 
 /// Checks one cost against its unit and itself.
 pub(crate) fn check(cost: &Cost, key: Key, index: usize, at: impl Fn(&str) -> At) -> Result<()> {
@@ -261,6 +279,13 @@ impl<'a> Source<'a> {
         let topology = self.topology(t)?;
         let mut map = self.costs(&root, Some(&topology), &taken)?;
         let costs = Costs::build(|s, f| map.remove(&key_of(s, f)).expect("every key is filled"));
+        check_capacity(&costs.cpu.capacity, || {
+            let cpu = root.get("cpu").and_then(|v| v.get_ref().as_table());
+            match cpu.and_then(|t| t.get("capacity")) {
+                Some(v) => self.at(v, CAPACITY),
+                None => self.at_line(1, CAPACITY),
+            }
+        })?;
         Ok(Machine { name, description, topology, costs, hz, flags })
     }
 
@@ -288,11 +313,15 @@ impl<'a> Source<'a> {
                 let full = format!("{section}.{}", key.field);
                 let costs = match (table.and_then(|t| t.get(key.field)), topology) {
                     (Some(v), _) => self.entries(v, key, &full, topology)?,
-                    (None, Some(t)) if taken.contains(&section) || LATER.contains(&(section, key.field)) => {
+                    (None, Some(t))
+                        if key.arity != Arity::PerKind
+                            && (taken.contains(&section) || LATER.contains(&(section, key.field))) =>
+                    {
                         default_of(key, t, self.at_line(line, &full))?
                     }
-                    // A machine of one node has no remote distances.
+                    // A machine of one node has no remote distances, and kinds of cores have no default.
                     (None, Some(t)) if entries_of(key.arity, Some(t)) == Some(0) => Vec::new(),
+                    (None, None) if key.arity == Arity::PerKind => Vec::new(),
                     (None, _) => {
                         let right = format!(
                             "write {} = {}, or add \"{section}\" to the array `defaults`",
@@ -358,9 +387,10 @@ impl<'a> Source<'a> {
         let Some(t) = v.get_ref().as_table() else { return self.wrong(v, "topology", "a table") };
         let line = self.line(v.span().start);
         let mut allowed = COUNTS.to_vec();
-        allowed.extend([CLUSTER, "numbering", "slit", "cpu"]);
+        allowed.extend([CLUSTER, "numbering", "slit", "kinds", "cpu"]);
         self.no_others(t, "topology", &allowed)?;
         let slit = self.slit(t)?;
+        let kinds = self.kinds(t)?;
         let flaw = |f: Flaw| {
             let entry = t.get(f.key).map(|v| match (v.get_ref().as_array(), f.entry) {
                 (Some(list), Some(i)) => list.get(i).unwrap_or(v),
@@ -386,6 +416,7 @@ impl<'a> Source<'a> {
             let (places, entry_of) = self.places(list)?;
             // Flaws name a CPU; its entry may stand anywhere in the list.
             return Topology::from_places(&places, &slit)
+                .and_then(|t| t.with_kinds(kinds))
                 .map_err(|f| flaw(Flaw { entry: f.entry.map(|i| if f.key == "cpu" { entry_of[i] } else { i }), ..f }));
         }
 
@@ -424,7 +455,31 @@ impl<'a> Source<'a> {
         let of_cluster = |v: &Value<'_>| self.number(v, dotted("topology", CLUSTER), 1, CpuId::MAX_CPUS as u64);
         let cores_per_cluster = t.get(CLUSTER).map(of_cluster).transpose()?.map(|n| n as usize);
         let shape = Shape { nodes, llcs_per_node, cores_per_llc, cores_per_cluster, threads_per_core, numbering };
-        Topology::regular(shape, &slit).map_err(flaw)
+        Topology::regular(shape, &slit).and_then(|t| t.with_kinds(kinds)).map_err(flaw)
+    }
+
+    /// The kinds of cores that the file names.
+    fn kinds(&self, t: &DeTable<'_>) -> Result<Vec<Kind>> {
+        const KEY: &str = "topology.kinds";
+        const FORM: &str = "an array of { name = \"..\", cpus = \"0-3\" }";
+        let Some(v) = t.get("kinds") else { return Ok(Vec::new()) };
+        let list = v.get_ref().as_array().filter(|list| !list.is_empty());
+        let Some(list) = list else { return self.wrong(v, KEY, FORM) };
+        let kind = |v: &Value<'_>| {
+            let Some(t) = v.get_ref().as_table() else { return self.wrong(v, KEY, FORM) };
+            self.no_others(t, KEY, &["name", "cpus"])?;
+            let text = |name: &str| match t.get(name) {
+                Some(v) => Ok((self.string(v, dotted(KEY, name))?, self.at(v, dotted(KEY, name)))),
+                None => self.missing(self.line(v.span().start), dotted(KEY, name), format!("write {FORM}")),
+            };
+            let ((name, at), (cpus, _)) = (text("name")?, text("cpus")?);
+            if !(1..=16).contains(&name.len()) || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-') {
+                let right = "1 to 16 letters, digits and hyphens".into();
+                return Err(MachineError::OutOfRange { at, found: format!("{name:?}"), right });
+            }
+            Ok(Kind { name, cpus })
+        };
+        list.iter().map(kind).collect()
     }
 
     fn slit(&self, t: &DeTable<'_>) -> Result<Vec<Vec<u32>>> {

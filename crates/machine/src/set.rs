@@ -83,6 +83,12 @@ pub(crate) fn set(m: &mut Machine, key: &str, value: &str) -> Result<(), Machine
             parse::check(&cost, known, start + i, |_| at(key)).map(|()| cost)
         })
         .collect::<Result<_, _>>()?;
+    let old = targets.to_vec();
     targets.clone_from_slice(&new);
+    if let Err(e) = parse::check_capacity(&m.costs.cpu.capacity, || at(key)) {
+        let all = m.costs.get_mut(section, field).expect("a key of the list");
+        all[start..start + old.len()].clone_from_slice(&old);
+        return Err(e);
+    }
     Ok(())
 }

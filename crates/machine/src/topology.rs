@@ -7,6 +7,7 @@
 //! highest differing bit tells the level at which two CPUs part. Only the nodes need a table (node x node), never the
 //! CPUs. A machine with clusters asks a second word for two CPUs of an LLC.
 
+use crate::cpu_list;
 use contend_platform::CpuId;
 
 /// The largest number of NUMA nodes.
@@ -15,6 +16,8 @@ pub const MAX_NODES: usize = 256;
 pub const MAX_REMOTE: usize = 16;
 /// The largest number of hardware threads in a core.
 pub const MAX_THREADS: usize = 64;
+/// The largest number of kinds of cores.
+pub const MAX_KINDS: usize = 16;
 /// The SLIT distance of a node to itself (ACPI: System Locality Information Table).
 pub const SLIT_LOCAL: u32 = 10;
 /// The SLIT distance between nodes that a file or a synthetic machine leaves unsaid.
@@ -72,6 +75,15 @@ pub struct Place {
     pub llc: usize,
     /// Its NUMA node.
     pub node: usize,
+}
+
+/// CPUs of one kind: cores that compute equally fast.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Kind {
+    /// What they are called: `little`, `P`.
+    pub name: String,
+    /// Which they are, as a list: `0-3`.
+    pub cpus: String,
 }
 
 /// Why places or distances make no topology. The parser adds file, line and key.
@@ -155,6 +167,9 @@ pub struct Topology {
     packed: Vec<u32>,
     /// Per CPU: its cluster. Empty on a machine without.
     cluster_of: Vec<u16>,
+    /// Per CPU: its kind. Empty on a machine whose cores are all alike.
+    kind_of: Vec<u8>,
+    kinds: Vec<Kind>,
     cores: Groups,
     clusters: Groups,
     llcs: Groups,
@@ -255,6 +270,8 @@ impl Topology {
         let by_cluster = || places.iter().map(cluster).filter(|_| clustered);
         Ok(Topology {
             shape: None,
+            kind_of: Vec::new(),
+            kinds: Vec::new(),
             cluster_of: by_cluster().map(|c| c as u16).collect(),
             clusters: Groups::new(if clustered { nr_clusters } else { 0 }, by_cluster()),
             packed: places
@@ -269,6 +286,46 @@ impl Topology {
             names,
             threads_max,
         })
+    }
+
+    /// The same with cores of several kinds; all of one kind if `kinds` is empty.
+    pub(crate) fn with_kinds(mut self, kinds: Vec<Kind>) -> Result<Self, Flaw> {
+        let flaw = |entry: Option<usize>, found: String, right: String| Flaw { key: "kinds", entry, found, right };
+        if kinds.len() == 1 || kinds.len() > MAX_KINDS {
+            let right = format!("2 to {MAX_KINDS} kinds, or no `kinds` where all cores are alike");
+            return Err(flaw(None, format!("{} kinds", kinds.len()), right));
+        }
+        let mut of: Vec<Option<u8>> = vec![None; self.nr_cpus()];
+        for (k, kind) in kinds.iter().enumerate() {
+            if let Some(first) = kinds[..k].iter().position(|other| other.name == kind.name) {
+                let found = format!("kind {:?} twice, as number {first} and {k}", kind.name);
+                return Err(flaw(Some(k), found, "a name for each kind".into()));
+            }
+            let cpus = cpu_list(&kind.cpus).filter(|cpus| !cpus.is_empty());
+            let Some(cpus) = cpus.filter(|cpus| cpus.last().is_some_and(|c| *c < of.len())) else {
+                let right = format!("CPUs from 0 to {}, such as \"0-3,8\"", of.len() - 1);
+                return Err(flaw(Some(k), format!("cpus = {:?}", kind.cpus), right));
+            };
+            for cpu in cpus {
+                if let Some(other) = of[cpu].replace(k as u8) {
+                    let found = format!("CPU {cpu} of {:?} and of {:?}", kinds[usize::from(other)].name, kind.name);
+                    return Err(flaw(Some(k), found, "each CPU is of one kind".into()));
+                }
+            }
+        }
+        if let Some(none) = of.iter().position(|k| k.is_none()).filter(|_| !kinds.is_empty()) {
+            return Err(flaw(None, format!("CPU {none} of no kind"), "each CPU is of one kind".into()));
+        }
+        for core in 0..self.nr_cores() {
+            let cpus = self.core_cpus(core);
+            if let Some(other) = cpus.iter().find(|c| of[c.index()] != of[cpus[0].index()]) {
+                let found = format!("CPUs {} and {other} of two kinds, both threads of core {core}", cpus[0]);
+                return Err(flaw(None, found, "all threads of a core are of one kind".into()));
+            }
+        }
+        self.kind_of = of.into_iter().flatten().collect();
+        self.kinds = kinds;
+        Ok(self)
     }
 
     /// Flattened SLIT, distance classes, and how many remote classes there are.
@@ -350,6 +407,15 @@ impl Topology {
     /// Number of clusters; 0 on a machine without.
     pub fn nr_clusters(&self) -> usize {
         self.clusters.len()
+    }
+    /// The kinds of cores; none on a machine whose cores are all alike.
+    pub fn kinds(&self) -> &[Kind] {
+        &self.kinds
+    }
+    /// Index of the kind of a CPU; 0 where all are alike.
+    #[inline]
+    pub fn kind_of(&self, cpu: CpuId) -> usize {
+        self.kind_of.get(cpu.index()).map_or(0, |k| usize::from(*k))
     }
     /// The regular shape, if the machine was described by one.
     pub fn shape(&self) -> Option<&Shape> {

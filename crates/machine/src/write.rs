@@ -5,7 +5,7 @@ use std::fmt::Write;
 use contend_platform::CpuId;
 
 use crate::Machine;
-use crate::costs::{Cost, SECTIONS};
+use crate::costs::{Arity, Cost, SECTIONS};
 
 pub(crate) fn machine(m: &Machine) -> String {
     let mut out = String::new();
@@ -39,6 +39,13 @@ fn write_to(m: &Machine, out: &mut String) -> std::fmt::Result {
         writeln!(out, "    [{}],", row.join(", "))?;
     }
     writeln!(out, "]")?;
+    if !t.kinds().is_empty() {
+        writeln!(out, "kinds = [")?;
+        for kind in t.kinds() {
+            writeln!(out, "    {{ name = {}, cpus = {} }},", quoted(&kind.name), quoted(&kind.cpus))?;
+        }
+        writeln!(out, "]")?;
+    }
     if t.shape().is_none() {
         for cpu in (0..t.nr_cpus()).map(|c| CpuId(c as u16)) {
             writeln!(out, "[[topology.cpu]]")?;
@@ -54,6 +61,9 @@ fn write_to(m: &Machine, out: &mut String) -> std::fmt::Result {
     for section in SECTIONS {
         writeln!(out, "\n[{section}]")?;
         for (key, costs) in m.costs.iter().filter(|(k, _)| k.section == *section) {
+            if key.arity == Arity::PerKind && costs.is_empty() {
+                continue;
+            }
             if !key.arity.is_array() {
                 for c in costs {
                     writeln!(out, "{} = {}", key.field, cost(c))?;

@@ -355,7 +355,7 @@ fn set() {
     refused(
         "topology.nodes",
         "1",
-        "--set: topology.nodes: unknown key; only hz, steal_time, vcpu_pack, idle_halts and the costs of lines, interrupts, cpu, cache, memory, virt, kernel can be set",
+        "--set: topology.nodes: unknown key; only hz, steal_time, vcpu_pack, idle_halts, asym_packing and the costs of lines, interrupts, cpu, cache, memory, virt, kernel can be set",
     );
     refused("lines.llc", "fast", "--set: lines.llc: found \"fast\"; should be a whole number, 0 or more");
     refused("lines.llc", "1,2", "--set: lines.llc: found 2 entries; should be one number");

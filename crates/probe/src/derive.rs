@@ -407,7 +407,16 @@ mod tests {
     fn layout(cpus: usize) -> Layout {
         let places = (0..cpus).map(|i| Place { core: i, cluster: None, llc: 0, node: 0 }).collect();
         let (kernel_cpu, slit) = ((0..cpus).collect(), vec![vec![10]]);
-        Layout { kernel_cpu, places, slit, private_kib: None, llc_kib: None, notes: vec![] }
+        Layout {
+            kernel_cpu,
+            places,
+            slit,
+            private_kib: None,
+            llc_kib: None,
+            kinds: vec![],
+            asym_packing: false,
+            notes: vec![],
+        }
     }
 
     fn derived(samples: &[(What, f64)], states: &[RawIdleState]) -> Derived {

@@ -13,13 +13,16 @@
 //!   than a core, or no less than a last-level cache, or cut a core, there are none.
 //! - Nodes without CPUs are left out; distances are made symmetric, and at most 16 different ones are kept.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use contend_machine::{MAX_NODES, MAX_REMOTE, MAX_THREADS, Place, SLIT_LOCAL, SLIT_MAX, SLIT_REMOTE_DEFAULT};
+use contend_machine::{
+    CAPACITY_MAX, Cost, Kind, MAX_KINDS, MAX_NODES, MAX_REMOTE, MAX_THREADS, Place, SLIT_LOCAL, SLIT_MAX,
+    SLIT_REMOTE_DEFAULT, write_list,
+};
 use contend_platform::CpuId;
 
 use crate::ProbeError;
-use crate::sysfs::{CpuSet, Raw, RawCache, RawCpu};
+use crate::sysfs::{CoreType, CpuSet, Raw, RawCache, RawCpu};
 
 /// Sizes in KiB: smallest, most common and largest over the CPUs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,6 +48,10 @@ pub struct Layout {
     pub private_kib: Option<Sizes>,
     /// The last-level cache.
     pub llc_kib: Option<Sizes>,
+    /// Kinds of cores with what the kernel takes them for, the slowest first; none where all are alike.
+    pub kinds: Vec<(Kind, Cost)>,
+    /// The kernel knows which of them to prefer, not how much each computes (x86).
+    pub asym_packing: bool,
     /// What was assumed or corrected, in words.
     pub notes: Vec<String>,
 }
@@ -113,7 +120,90 @@ pub fn layout(raw: &Raw) -> Result<Layout, ProbeError> {
     let places = (0..n).map(place).collect();
     let private_kib = sizes(raw.cpus.iter().filter_map(private));
     let llc_kib = sizes(caches.iter().filter_map(|c| c.and_then(|c| c.kib)));
-    Ok(Layout { kernel_cpu, places, slit, private_kib, llc_kib, notes })
+    let kinds = kinds(raw, &core_of, &mut notes);
+    let asym_packing = !kinds.is_empty() && raw.cpus.iter().any(|c| c.core_type.is_some() && c.capacity.is_none());
+    Ok(Layout { kernel_cpu, places, slit, private_kib, llc_kib, kinds, asym_packing, notes })
+}
+
+/// A kind of cores: how it compares, and the name and capacity that the file gives it.
+struct Sort {
+    name: String,
+    capacity: Cost,
+}
+
+/// Kinds of cores, the slowest first, where all CPUs tell theirs and they differ: by capacity, or by the type of hybrid processors.
+fn kinds(raw: &Raw, core_of: &[usize], notes: &mut Vec<String>) -> Vec<(Kind, Cost)> {
+    let all = |of: fn(&RawCpu) -> Option<u64>| {
+        let of: Option<Vec<u64>> = raw.cpus.iter().map(of).collect();
+        of.filter(|of| of.iter().any(|k| *k != of[0]))
+    };
+    let (of, by) = if let Some(of) = all(|c| c.capacity) {
+        (of, "capacities")
+    } else if let Some(of) = all(|c| c.core_type.map(|t| t as u64)) {
+        (of, "types")
+    } else {
+        return Vec::new();
+    };
+    let by_core: BTreeSet<(usize, u64)> = core_of.iter().copied().zip(of.iter().copied()).collect();
+    let values: Vec<u64> = of.iter().copied().collect::<BTreeSet<u64>>().into_iter().collect();
+    if by_core.len() > count(core_of) || values.len() > MAX_KINDS {
+        let why = if values.len() > MAX_KINDS { "too many of them" } else { "threads of one core differ" };
+        notes.push(format!("CPUs of {} {by}, {why}: the file has one speed for all", values.len()));
+        return Vec::new();
+    }
+    let sorts = if by == "types" { by_type(&values) } else { by_capacity(&values) };
+    let kind = |(value, Sort { name, capacity }): (&u64, Sort)| {
+        let cpus = (0..of.len()).filter(|c| of[*c] == *value);
+        let cpus = std::fmt::from_fn(|f| write_list(f, cpus.clone())).to_string();
+        (Kind { name, cpus }, capacity)
+    };
+    values.iter().zip(sorts).map(kind).collect()
+}
+
+/// A kind of each of these capacities, ascending.
+fn by_capacity(values: &[u64]) -> Vec<Sort> {
+    let max = values[values.len() - 1];
+    let name = |i: usize| match (values.len(), i) {
+        (2 | 3, 0) => "little".to_string(),
+        (3, 1) => "middle".into(),
+        (2, 1) | (3, 2) => "big".into(),
+        _ => format!("kind{i}"),
+    };
+    let sort = |(i, of): (usize, &u64)| {
+        let value = (of * CAPACITY_MAX / max).max(1);
+        let (lo, hi) = if *of == max { (value, value) } else { (value * 4 / 5, (value * 5 / 4).min(CAPACITY_MAX)) };
+        let source = format!(
+            "the kernel's cpu_capacity, {of} of {max}, which comes from firmware; a fifth off either way for other programs (estimate)"
+        );
+        Sort { name: name(i), capacity: Cost { value, lo: lo.max(1), hi, source } }
+    };
+    values.iter().enumerate().map(sort).collect()
+}
+
+/// A kind of each of these types of x86's hybrid processors ([`CoreType`]). How much slower is not told: on the desktops of 2021 to 2024 an
+/// efficient core has some 70 to 75 % of the clock and does some 65 to 90 % as much in a cycle (general knowledge, not checked).
+fn by_type(values: &[u64]) -> Vec<Sort> {
+    let sort = |of: &u64| {
+        let (name, (lo, value, hi)) = match *of {
+            of if of == CoreType::Core as u64 => ("P", (CAPACITY_MAX, CAPACITY_MAX, CAPACITY_MAX)),
+            of if of == CoreType::Atom as u64 => ("E", (450, 600, 800)),
+            _ => ("LP-E", (250, 400, 600)),
+        };
+        let source = match name {
+            "P" => "by definition",
+            _ => {
+                "estimate: clock and work a cycle of such cores against the fast ones, general knowledge, not checked; contend probe measures it"
+            }
+        };
+        Sort { name: name.into(), capacity: Cost { value, lo, hi, source: source.into() } }
+    };
+    // Without fast ones the fastest there is counts.
+    let mut sorts: Vec<Sort> = values.iter().map(sort).collect();
+    if let Some(fastest) = sorts.last_mut() {
+        fastest.capacity =
+            Cost { value: CAPACITY_MAX, lo: CAPACITY_MAX, hi: CAPACITY_MAX, source: "by definition".into() };
+    }
+    sorts
 }
 
 /// The cluster of each CPU.

@@ -216,18 +216,28 @@ fn probe_at(roots: &Roots, options: &Options, progress: &mut Progress<'_>) -> Re
     let description = processor.description(layout.places.len());
     // The shape, and costs to fall back on.
     let written = |layout: &layout::Layout, idle_halts: bool, costs: &[derive::Found]| {
-        let flags = Flags { vcpu_pack: processor.vcpu_pack, idle_halts, ..Flags::default() };
+        let asym_packing = layout.asym_packing;
+        let flags = Flags { vcpu_pack: processor.vcpu_pack, idle_halts, asym_packing, ..Flags::default() };
         write::machine(&write::Head { made: MADE, name: &name, description: &description, hz, flags, layout }, costs)
     };
     let text = written(&layout, false, &[]);
     let bare = Machine::parse(&text, &format!("{name}.toml"))?;
 
-    let usable = |cpu: usize| allowed.contains(&cpu);
+    // Costs are of the fastest cores: what runs on others takes as much longer as they are slower.
+    let fastest = bare.topology.kinds().len().saturating_sub(1);
+    let kernel_cpu = layout.kernel_cpu.clone();
+    let of_kind = |kind: usize| -> sysfs::CpuSet {
+        let of = |i: usize| bare.topology.kind_of(contend_platform::CpuId(i as u16)) == kind;
+        let cpus = kernel_cpu.iter().enumerate().filter(|(i, cpu)| of(*i) && allowed.contains(cpu));
+        cpus.map(|(_, cpu)| *cpu).collect()
+    };
+    let measured = of_kind(fastest);
+    let usable = |cpu: usize| measured.contains(&cpu);
     let places = Places::of(&bare.topology, &layout.kernel_cpu, usable);
     if places.single.is_empty() {
         return Err(ProbeError::NoCpu);
     }
-    let unusable = layout.kernel_cpu.iter().filter(|c| !usable(**c)).count();
+    let unusable = layout.kernel_cpu.iter().filter(|c| !allowed.contains(c)).count();
     if unusable > 0 {
         layout.notes.push(format!("this process may not use {unusable} of the CPUs: they were not measured"));
     }
@@ -247,7 +257,18 @@ fn probe_at(roots: &Roots, options: &Options, progress: &mut Progress<'_>) -> Re
     };
     let budget = options.budget.unwrap_or(if options.quick { BUDGET_QUICK } else { BUDGET });
     // Before the others: it warms the machine up.
-    let speed = speed::measure(&allowed);
+    let speed = speed::measure(&measured);
+    let slower: Vec<_> = (0..fastest).map(|kind| speed::measure(&of_kind(kind))).collect();
+    for (kind, of) in slower.into_iter().enumerate() {
+        let (_, capacity) = &mut layout.kinds[kind];
+        match speed.as_ref().zip(of) {
+            Some((fast, slow)) => *capacity = speed::compared(&slow.cost, &fast.cost),
+            None => layout.notes.push(format!(
+                "no CPU of kind {} may be used: its capacity was not measured",
+                layout.kinds[kind].0.name
+            )),
+        }
+    }
     let samples = plan::run(&facts, budget, progress).ok_or(ProbeError::Interrupted)?;
 
     let mut found = derive::derive(&derive::Given {

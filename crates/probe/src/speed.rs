@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use miniz_oxide::{deflate::compress_to_vec, inflate::decompress_to_vec};
 
-use contend_machine::Cost;
+use contend_machine::{CAPACITY_MAX, Cost};
 
 use crate::How;
 use crate::derive::Found;
@@ -67,6 +67,19 @@ pub fn measure(cpus: &CpuSet) -> Option<Found> {
     Some(Found { section: "cpu", field: "speed", how: How::Measured, cost })
 }
 
+/// What a CPU of speed `slow` is worth against one of speed `fast`. Programs differ in what they gain from the faster one, as they do between
+/// machines.
+pub fn compared(slow: &Cost, fast: &Cost) -> Cost {
+    let ratio = |a: u64, b: u64| (a as f64 / b.max(1) as f64 * CAPACITY_MAX as f64).round() as u64;
+    let value = ratio(slow.value, fast.value).clamp(1, CAPACITY_MAX);
+    let (lo, hi) = (ratio(slow.lo, fast.hi).clamp(1, value), ratio(slow.hi, fast.lo).clamp(value, CAPACITY_MAX));
+    let source = format!(
+        "measured by contend probe: {} rounds a second against {} (cpu.speed); range: other programs",
+        slow.value, fast.value
+    );
+    Cost { value, lo, hi, source }
+}
+
 /// The fastest of bursts that have become steady, and how many there were.
 fn settled(mut burst: impl FnMut() -> Option<f64>) -> Option<(f64, usize)> {
     let (mut best, mut since) = (burst()?, 0);
@@ -122,6 +135,17 @@ mod tests {
             Some((100.0 * BURSTS_MAX as f64, BURSTS_MAX))
         );
         assert_eq!(settled(|| None), None);
+    }
+
+    #[test]
+    fn kinds_are_compared_by_their_speeds() {
+        let cost = |value| Cost { value, lo: value * 9 / 10, hi: value * 11 / 10, source: String::new() };
+        let c = compared(&cost(400), &cost(800));
+        assert_eq!((c.lo, c.value, c.hi), (419, 512, 626));
+        // Faster than the fastest, or nothing.
+        let c = compared(&cost(900), &cost(800));
+        assert_eq!((c.lo <= c.value, c.value, c.hi), (true, CAPACITY_MAX, CAPACITY_MAX));
+        assert_eq!(compared(&cost(0), &cost(0)).value, 1);
     }
 
     #[test]

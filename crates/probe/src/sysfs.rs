@@ -8,8 +8,7 @@ use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// The highest CPU or node number that is believed.
-const NUMBER_MAX: usize = 1 << 16;
+use contend_machine::{NUMBER_MAX, cpu_list};
 
 /// The longest file that is believed.
 const TEXT_MAX: u64 = 1 << 16;
@@ -41,6 +40,27 @@ pub struct RawCpu {
     pub cluster: Option<CpuSet>,
     /// Caches that hold data.
     pub caches: Vec<RawCache>,
+    /// `cpu_capacity`: what the kernel takes it for, against its others (ARM, RISC-V).
+    pub capacity: Option<u64>,
+    /// Which of a hybrid processor's kinds of cores it is of (x86).
+    pub core_type: Option<CoreType>,
+}
+
+/// Kinds of cores of x86's hybrid processors, the slowest first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum CoreType {
+    /// Efficient ones outside the last-level cache (`cpu_lowpower`).
+    LowPower,
+    /// Efficient ones (`cpu_atom`).
+    Atom,
+    /// The fast ones (`cpu_core`).
+    Core,
+}
+
+impl CoreType {
+    /// All, with the directories beside `system/` that list their CPUs.
+    pub const ALL: [(CoreType, &str); 3] =
+        [(CoreType::LowPower, "cpu_lowpower"), (CoreType::Atom, "cpu_atom"), (CoreType::Core, "cpu_core")];
 }
 
 /// One NUMA node.
@@ -97,7 +117,11 @@ pub fn read(root: &Path, fallback: &CpuSet) -> Raw {
         taken
     });
     let present = reader.list("cpu/present").unwrap_or(directories);
-    let cpus = online.iter().map(|&id| reader.cpu(id)).collect();
+    let mut cpus: Vec<RawCpu> = online.iter().map(|&id| reader.cpu(id)).collect();
+    for (core_type, dir) in CoreType::ALL {
+        let of = reader.list(&format!("../{dir}/cpus")).unwrap_or_default();
+        cpus.iter_mut().filter(|c| of.contains(&c.id)).for_each(|c| c.core_type = Some(core_type));
+    }
     let nodes = reader.nodes();
     let idle_states = online.first().map_or_else(Vec::new, |&id| reader.idle_states(id));
     Raw { cpus, offline: present.difference(&online).count(), nodes, idle_states, notes: reader.notes }
@@ -137,7 +161,7 @@ impl Reader {
     }
 
     fn list(&mut self, path: &str) -> Option<CpuSet> {
-        self.understood(path, list)
+        self.understood(path, cpu_list)
     }
 
     /// CPUs by a list, or by a mask of old kernels.
@@ -168,7 +192,8 @@ impl Reader {
         let cluster = self.list(&format!("{dir}/topology/cluster_cpus_list"));
         let indices = self.numbered(&format!("{dir}/cache"), "index");
         let caches = indices.into_iter().filter_map(|i| self.cache(&format!("{dir}/cache/index{i}"))).collect();
-        RawCpu { id, package, siblings, cluster, caches }
+        let capacity = self.understood(&format!("cpu/cpu{id}/cpu_capacity"), |t| t.parse().ok().filter(|c| *c > 0));
+        RawCpu { id, package, siblings, cluster, caches, capacity, core_type: None }
     }
 
     fn cache(&mut self, dir: &str) -> Option<RawCache> {
@@ -213,20 +238,6 @@ impl Reader {
     }
 }
 
-/// `0-3,8`: `None` if it is no such list.
-pub fn list(text: &str) -> Option<CpuSet> {
-    let mut set = CpuSet::new();
-    for part in text.trim().split(',').filter(|p| !p.is_empty()) {
-        let (from, to) = part.split_once('-').unwrap_or((part, part));
-        let (from, to): (usize, usize) = (from.trim().parse().ok()?, to.trim().parse().ok()?);
-        if from > to || to > NUMBER_MAX {
-            return None;
-        }
-        set.extend(from..=to);
-    }
-    Some(set)
-}
-
 /// `00000000,0000000f`: words of 32 CPUs, the highest first. `None` if it is no such mask.
 fn mask(text: &str) -> Option<CpuSet> {
     let mut set = CpuSet::new();
@@ -253,17 +264,6 @@ fn kib(text: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn lists() {
-        let set = |l: &[usize]| Some(l.iter().copied().collect::<CpuSet>());
-        assert_eq!(list("0-2,5\n"), set(&[0, 1, 2, 5]));
-        assert_eq!(list(""), set(&[]));
-        assert_eq!(list("7"), set(&[7]));
-        for wrong in ["x", "3-1", "1-", "-1", "0-99999999", "1;2"] {
-            assert_eq!(list(wrong), None, "{wrong}");
-        }
-    }
 
     #[test]
     fn sizes() {

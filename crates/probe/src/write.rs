@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use contend_machine::{Arity, Cost, Flags, Machine, Numbering, Place, SECTIONS, Shape, keys};
+use contend_machine::{Arity, Cost, Flags, Kind, Machine, Numbering, Place, SECTIONS, Shape, keys};
 
 use crate::derive::Found;
 use crate::layout::Layout;
@@ -22,6 +22,9 @@ pub struct Head<'a> {
 /// A file with the costs that were found; `defaults` names the sections that lack some.
 pub fn machine(head: &Head<'_>, costs: &[Found]) -> String {
     let of = |section: &str, field: &str| -> Vec<&Cost> {
+        if (section, field) == ("cpu", "capacity") {
+            return head.layout.kinds.iter().map(|(_, cost)| cost).collect();
+        }
         costs.iter().filter(|f| f.section == section && f.field == field).map(|f| &f.cost).collect()
     };
     let lacks = |section: &&&str| {
@@ -30,6 +33,7 @@ pub fn machine(head: &Head<'_>, costs: &[Found]) -> String {
                 Arity::PerRemote => head.layout.slit.len() > 1,
                 Arity::IfClusters => head.layout.places.iter().any(|p| p.cluster.is_some()),
                 Arity::One | Arity::PerThread => true,
+                Arity::PerKind => !head.layout.kinds.is_empty(),
             };
             needed && of(k.section, k.field).is_empty()
         })
@@ -80,6 +84,11 @@ fn topology(out: &mut String, layout: &Layout) {
     if layout.slit.len() > 1 {
         let row = |r: &Vec<u32>| format!("    [{}],\n", r.iter().map(u32::to_string).collect::<Vec<_>>().join(", "));
         out.push_str(&format!("slit = [\n{}]\n", layout.slit.iter().map(row).collect::<String>()));
+    }
+    if !layout.kinds.is_empty() {
+        let kind =
+            |(k, _): &(Kind, Cost)| format!("    {{ name = {}, cpus = {} }},\n", quoted(&k.name), quoted(&k.cpus));
+        out.push_str(&format!("kinds = [\n{}]\n", layout.kinds.iter().map(kind).collect::<String>()));
     }
     if shape.is_none() {
         for (id, Place { core, cluster, llc, node }) in layout.places.iter().enumerate() {

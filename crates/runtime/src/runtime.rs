@@ -7,6 +7,7 @@ use crate::task::{Body, Request, TaskCtx, TaskHandle};
 use contend_machine::Topology;
 use contend_platform::Ordering::{AcqRel, Acquire, Relaxed};
 use contend_platform::{CpuId, Nanos, Platform, SchedPlatform as _, TaskId};
+use contend_sched::capacity::Told;
 use contend_sched::class::Sched;
 use contend_sched::cpuset::Affinity;
 use contend_sched::features::Features;
@@ -112,7 +113,7 @@ impl<L: Policy> Runtime<L> {
         let world = Arc::new(World::new(config.topology.nr_cpus(), config.tick_ns, config.idle_polls));
         // SAFETY: the machine does not run yet.
         let p = unsafe { NativeCpu::new(CpuId(0), Arc::clone(&world)) };
-        let kernel = Kernel::new(&p, config.topology, config.features, policy, config.tick_ns);
+        let kernel = Kernel::new(&p, config.topology, Told::Nothing, config.features, policy, config.tick_ns);
         Runtime { kernel, world, live: AtomicU64::new(0), stack_bytes: config.stack_bytes }
     }
 

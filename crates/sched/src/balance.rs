@@ -11,6 +11,7 @@ mod pull;
 
 pub(crate) use idlest::Placed;
 
+use crate::capacity::clearly_more;
 use crate::domains::{CAPACITY, Domain, GroupSize, Level};
 use crate::features::{Balance, IdleSearch};
 use crate::kernel::Kernel;
@@ -56,6 +57,12 @@ struct Group {
     capacity: u64,
     /// One of its queues holds more than one task.
     overloaded: bool,
+    /// Capacities of its smallest and its largest CPU.
+    between: (u64, u64),
+    /// The highest priority of its CPUs.
+    priority: u64,
+    /// The heaviest of its tasks that are too much for their CPUs.
+    misfit: u64,
 }
 
 impl Group {
@@ -80,6 +87,15 @@ impl Group {
 struct Plan {
     group: usize,
     what: Amount,
+    /// If nothing that waits can be had, the running task is, at once.
+    running_too: bool,
+}
+
+impl Plan {
+    /// The usual: what waits.
+    fn of(group: usize, what: Amount) -> Self {
+        Plan { group, what, running_too: false }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,6 +104,8 @@ enum Amount {
     Load(u64),
     /// This many tasks.
     Tasks(u64),
+    /// One that is too much for its CPU (migrate_misfit).
+    Misfit,
 }
 
 /// What to take from a queue.
@@ -385,7 +403,6 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         pinned: &[CpuId],
         note: &mut BalanceStats,
     ) -> Tried {
-        let local = domain.group_of(dst);
         let params = self.level_params(domain);
         let groups: Vec<Group> = (std::iter::zip(&domain.groups, &domain.sizes).enumerate())
             .map(|(g, (cpus, size))| self.group(p, g, cpus, *size, pinned))
@@ -395,12 +412,12 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         }
         if i + 1 == self.domains.of(dst).len() && pinned.is_empty() {
             // The root domain's overload flag: does any queue hold more than one task?
-            let overloaded = u64::from(groups.iter().any(|g| g.overloaded));
+            let overloaded = u64::from(groups.iter().any(|g| g.overloaded || g.misfit > 0));
             if p.load(&self.overloaded, Relaxed) != overloaded {
                 p.store(&self.overloaded, overloaded, Relaxed);
             }
         }
-        let Some(plan) = self.find_busiest_group(domain, &groups, local, idle, &params) else {
+        let Some(plan) = self.find_busiest_group(p, domain, &groups, dst, idle, &params) else {
             note.lb_balanced += 1;
             note.lb_nobusyg += 1;
             return Tried::Done(0);
@@ -424,7 +441,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         if pulled.moved == 0 {
             note.lb_failed += 1;
             // This failure counts too.
-            if idle != When::NewIdle && failed + 1 > tries + 2 {
+            if plan.running_too || (idle != When::NewIdle && failed + 1 > tries + 2) {
                 note.alb_count += 1;
                 self.ask_active_balance(p, src, dst);
             }
@@ -439,8 +456,9 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
     }
 
     fn group(&self, p: &P, index: usize, cpus: &[CpuId], size: GroupSize, pinned: &[CpuId]) -> Group {
-        let GroupSize { cores, capacity } = size;
-        let mut g = Group { index, cpus: cpus.len() as u64, cores, capacity, ..Group::default() };
+        let GroupSize { cores, capacity, min_capacity, max_capacity, priority } = size;
+        let between = (min_capacity, max_capacity);
+        let mut g = Group { index, cpus: cpus.len() as u64, cores, capacity, between, priority, ..Group::default() };
         let mut taken = 0;
         // The loads of a scan do not depend on one another: a CPU overlaps their misses.
         let mut see = |peek: u64, load: u64| {
@@ -470,6 +488,10 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             let rq = self.rq(c);
             see(p.load(&rq.peek, Acquire), p.load(&rq.load, Relaxed));
         }
+        if self.capacity.differ() {
+            // On the lines that were just read.
+            g.misfit = looked_at.iter().map(|c| p.load(&self.rq(*c).misfit, Relaxed)).max().unwrap_or(0);
+        }
         // Real-time tasks leave the others less.
         g.capacity = (g.capacity * (CAPACITY * g.cpus - taken) / (CAPACITY * g.cpus)).max(1);
         g
@@ -477,21 +499,25 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
 
     fn find_busiest_group(
         &self,
+        p: &P,
         domain: &Domain,
         groups: &[Group],
-        local: usize,
+        dst: CpuId,
         idle: When,
         params: &LevelParams,
     ) -> Option<Plan> {
         let era = self.features.balance;
+        let local = domain.group_of(dst);
         let here = groups[local];
         let others = || groups.iter().filter(|g| g.index != local && g.nr_running > 0);
         let first = |g: &&Group| Reverse(domain.nth_from(local, g.index));
         if era == Balance::V6_18 {
-            return self.busiest_by_class(domain, groups, here, idle, params);
+            return self.busiest_by_class(p, domain, groups, here, dst, idle, params);
         }
         // Spread over cores first: a core with two tasks is above capacity where another has none.
-        let busiest = (others().filter(|g| g.above_capacity(era))).max_by_key(|g| (g.avg(), first(g)))?;
+        let Some(busiest) = (others().filter(|g| g.above_capacity(era))).max_by_key(|g| (g.avg(), first(g))) else {
+            return self.better_place(p, domain, groups, here, dst, idle);
+        };
         let total_load: u64 = groups.iter().map(|g| g.load).sum();
         let total_capacity: u64 = groups.iter().map(|g| g.capacity).sum();
         let avg = total_load * CAPACITY / total_capacity.max(1);
@@ -512,23 +538,36 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         let to_local = avg.saturating_sub(here.avg()) * here.capacity / CAPACITY;
         let per_task = busiest.load / busiest.nr_running.max(1);
         let imbalance = from_busiest.min(to_local).max(per_task);
-        Some(Plan { group: busiest.index, what: Amount::Load(imbalance.max(1)) })
+        Some(Plan::of(busiest.index, Amount::Load(imbalance.max(1))))
     }
 
     /// 5.5 and later: groups are overloaded, fully busy, or have spare CPUs.
+    #[expect(clippy::too_many_arguments, reason = "those of find_busiest_group")]
     fn busiest_by_class(
         &self,
+        p: &P,
         domain: &Domain,
         groups: &[Group],
         here: Group,
+        dst: CpuId,
         idle: When,
         params: &LevelParams,
     ) -> Option<Plan> {
         let overloaded = |g: &Group| g.nr_running > g.cpus;
         let first = |g: &&Group| Reverse(domain.nth_from(here.index, g.index));
-        let busiest = groups.iter().filter(|g| g.index != here.index && g.nr_running > 0).max_by_key(|g| {
-            (overloaded(g), if overloaded(g) { g.avg() } else { g.nr_running * 1024 / g.cpus }, first(g))
-        })?;
+        // Tasks that have a larger CPU each are not taken to a smaller one.
+        let better_there =
+            |g: &Group| domain.asym && !overloaded(g) && clearly_more(g.between.0, self.capacity.of(dst));
+        let others = || groups.iter().filter(|g| g.index != here.index && g.nr_running > 0 && !better_there(g));
+        // Tasks a CPU; of groups of unlike cores (a core of two threads beside a cluster of four) tasks a core.
+        let fill = |g: &Group| g.nr_running * 1024 / if domain.uneven { g.cores } else { g.cpus };
+        let busiest = others().max_by_key(|g| (overloaded(g), if overloaded(g) { g.avg() } else { fill(g) }, first(g)));
+        if !busiest.is_some_and(overloaded)
+            && let Some(plan) = self.better_place(p, domain, groups, here, dst, idle)
+        {
+            return Some(plan);
+        }
+        let busiest = busiest?;
         if overloaded(busiest) {
             if here.nr_running < here.cpus {
                 // The local group has spare CPUs: within a cache even out, elsewhere fill them.
@@ -538,10 +577,8 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
                     here.idle_cpus.min(busiest.nr_running - busiest.cpus)
                 };
                 let n = n.max(1);
-                return Some(Plan {
-                    group: busiest.index,
-                    what: Amount::Tasks(if idle == When::NewIdle { 1 } else { n }),
-                });
+                let n = if idle == When::NewIdle { 1 } else { n };
+                return Some(Plan::of(busiest.index, Amount::Tasks(n)));
             }
             let total_load: u64 = groups.iter().map(|g| g.load).sum();
             let total_capacity: u64 = groups.iter().map(|g| g.capacity).sum();
@@ -553,27 +590,70 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             }
             let from_busiest = busiest.avg().saturating_sub(avg) * busiest.capacity / CAPACITY;
             let to_local = avg.saturating_sub(here.avg()) * here.capacity / CAPACITY;
-            return Some(Plan { group: busiest.index, what: Amount::Load(from_busiest.min(to_local).max(1)) });
+            return Some(Plan::of(busiest.index, Amount::Load(from_busiest.min(to_local).max(1))));
         }
         if idle == When::Busy || here.idle_cpus == 0 {
             return None;
         }
         // Everybody has spare CPUs: even out the number of tasks among siblings of the level (prefer_sibling), else the
         // number of idle CPUs.
-        let n = if domain.level != Level::Numa && groups.len() > 1 {
-            if busiest.nr_running <= here.nr_running + 1 {
-                return None;
+        let n = if domain.level != Level::Numa && groups.len() > 1 && !domain.asym {
+            match domain.uneven {
+                // As many a core (6.6).
+                true => here.lacks(busiest),
+                false if busiest.nr_running <= here.nr_running + 1 => 0,
+                false => (busiest.nr_running - here.nr_running) / 2,
             }
-            (busiest.nr_running - here.nr_running) / 2
         } else {
             // NUMA: a pair of tasks that may talk to each other is left alone where little runs.
             let gap = here.idle_cpus.saturating_sub(busiest.idle_cpus);
-            if self.leaves_alone(&here, gap) {
+            if domain.level == Level::Numa && self.leaves_alone(&here, gap) {
                 return None;
             }
             gap / 2
         };
-        (n > 0).then_some(Plan { group: busiest.index, what: Amount::Tasks(n) })
+        (n > 0).then_some(Plan::of(busiest.index, Amount::Tasks(n)))
+    }
+
+    /// A task that is too much for its CPU, for this larger one, if the group here has one to spare.
+    fn misfits(&self, domain: &Domain, groups: &[Group], here: Group, dst: CpuId) -> Option<Plan> {
+        if !domain.asym || here.idle_cpus == 0 {
+            return None;
+        }
+        let smaller = |g: &&Group| clearly_more(self.capacity.of(dst), g.between.1);
+        let others = groups.iter().filter(|g| g.index != here.index && g.misfit > 0).filter(smaller);
+        let first = |g: &&Group| Reverse(domain.nth_from(here.index, g.index));
+        let busiest = others.max_by_key(|g| (g.misfit, first(g)))?;
+        Some(Plan { group: busiest.index, what: Amount::Misfit, running_too: true })
+    }
+
+    /// Where nothing is overloaded: a task that is better placed on this idle CPU than where it is.
+    fn better_place(
+        &self,
+        p: &P,
+        domain: &Domain,
+        groups: &[Group],
+        here: Group,
+        dst: CpuId,
+        idle: When,
+    ) -> Option<Plan> {
+        self.packs(p, domain, groups, here, dst, idle).or_else(|| self.misfits(domain, groups, here, dst))
+    }
+
+    /// The tasks of a group of CPUs that are to be filled after this one, of which the core idles; between cores only (asym_packing).
+    fn packs(&self, p: &P, domain: &Domain, groups: &[Group], here: Group, dst: CpuId, idle: When) -> Option<Plan> {
+        if !self.capacity.packs()
+            || idle == When::Busy
+            || domain.level == Level::Smt
+            || !self.has_core_to_itself(p, dst)
+        {
+            return None;
+        }
+        let own = self.capacity.priority(dst);
+        let others = groups.iter().filter(|g| g.index != here.index && g.nr_running > 0 && g.priority < own);
+        let last = others.min_by_key(|g| (g.priority, domain.nth_from(here.index, g.index)))?;
+        let n = if idle == When::NewIdle { 1 } else { last.nr_running };
+        Some(Plan { group: last.index, what: Amount::Tasks(n), running_too: true })
     }
 
     /// Little runs on the node `here`, and another has but a few idle CPUs more, `gap`: no task moves for that, and none is born there.
@@ -589,12 +669,18 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
     }
 
     fn find_busiest_queue(&self, p: &P, group: &[CpuId], dst: CpuId, what: Amount, pinned: &[CpuId]) -> Option<CpuId> {
+        if what == Amount::Misfit {
+            return self.heaviest_misfit(p, group, pinned);
+        }
         let mut best: Option<(u64, CpuId)> = None;
         for &c in group.iter().filter(|c| **c != dst && !pinned.contains(c)) {
             let rq = self.rq(c);
             let nr = u64::from(peek_nr_running(p.load(&rq.peek, Acquire)));
             let word = p.load(&rq.load, Relaxed);
             let load = peek_load(word);
+            if nr == 1 && self.keeps_its_only(c, dst) {
+                continue;
+            }
             let key = match what {
                 Amount::Load(imbalance) => {
                     if nr == 0 || (nr == 1 && load > imbalance) {
@@ -602,7 +688,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
                     }
                     load * CAPACITY / (CAPACITY - peek_taken(word)).max(1)
                 }
-                Amount::Tasks(_) => nr,
+                Amount::Tasks(_) | Amount::Misfit => nr,
             };
             if nr > 0 && best.is_none_or(|(k, _)| key > k) {
                 best = Some((key, c));

@@ -39,34 +39,6 @@ impl Affinity {
     }
 }
 
-/// Write CPUs, ascending, as a list: `0-2,8`.
-///
-/// # Errors
-/// The formatter's.
-pub fn write_list(f: &mut std::fmt::Formatter<'_>, cpus: impl Iterator<Item = usize>) -> std::fmt::Result {
-    let mut cpus = cpus.peekable();
-    let mut comma = "";
-    while let Some(first) = cpus.next() {
-        let mut last = first;
-        while cpus.next_if_eq(&(last + 1)).is_some() {
-            last += 1;
-        }
-        write!(f, "{comma}{first}")?;
-        if last > first {
-            write!(f, "-{last}")?;
-        }
-        comma = ",";
-    }
-    Ok(())
-}
-
-/// The two ends of a part of such a list, `3` or `0-7`, in whatever order; `None` if it is none.
-pub fn ends_of(text: &str) -> Option<(usize, usize)> {
-    let (from, to) = text.split_once('-').unwrap_or((text, text));
-    let number = |t: &str| t.bytes().all(|b| b.is_ascii_digit()).then(|| t.parse().ok()).flatten();
-    Some((number(from)?, number(to)?))
-}
-
 /// A set of CPUs that all change and read without a lock: an observer's, without simulated cost.
 pub(crate) struct CpuMask(Vec<AtomicU64>);
 

@@ -4,6 +4,7 @@
 //! a last-level cache), PKG (caches of a node), NUMA (all nodes within a distance). A level that spans no more than the one below is left out. A domain's groups are
 //! the spans of the level below.
 
+use crate::capacity::Capacities;
 use contend_machine::Topology;
 use contend_platform::CpuId;
 use std::sync::Arc;
@@ -52,20 +53,29 @@ pub struct GroupSize {
     pub cores: u64,
     /// Its capacity, at least 1.
     pub capacity: u64,
+    /// That of its smallest CPU.
+    pub min_capacity: u64,
+    /// That of its largest.
+    pub max_capacity: u64,
+    /// The highest priority of its CPUs (asym_prefer_cpu).
+    pub priority: u64,
 }
 
 impl GroupSize {
-    fn of(topo: &Topology, cpus: &[CpuId]) -> Self {
+    fn of(topo: &Topology, capacities: &Capacities, cpus: &[CpuId]) -> Self {
         // CPUs of a core are mostly far apart in number, so cores are counted by their first thread in the group.
         let (mut cores, mut capacity) = (0, 0);
         for &c in cpus {
             let threads = topo.core_cpus(topo.core_of(c));
             let whole = if threads.len() == 1 { CAPACITY } else { SMT_CORE_CAPACITY };
-            capacity += whole / threads.len() as u64;
+            capacity += whole / threads.len() as u64 * capacities.of(c) / CAPACITY;
             let first = threads.iter().find(|t| cpus.binary_search(t).is_ok());
             cores += u64::from(first == Some(&c));
         }
-        GroupSize { cores, capacity: capacity.max(1) }
+        let each = || cpus.iter().map(|c| capacities.of(*c));
+        let (min_capacity, max_capacity) = (each().min().unwrap_or(CAPACITY), each().max().unwrap_or(CAPACITY));
+        let priority = capacities.best_priority(cpus);
+        GroupSize { cores, capacity: capacity.max(1), min_capacity, max_capacity, priority }
     }
 }
 
@@ -76,6 +86,10 @@ pub struct Domain {
     pub level: Level,
     /// Its CPUs, ascending.
     pub span: Box<[CpuId]>,
+    /// They differ in capacity, as far as the kernel knows (SD_ASYM_CPUCAPACITY).
+    pub asym: bool,
+    /// Its groups differ in cores.
+    pub uneven: bool,
     /// Its groups: partitions of the span, by their first CPUs. Each CPU goes round them from its own on ([`Domain::nth_from`]).
     pub groups: Box<[Box<[CpuId]>]>,
     /// Their sizes.
@@ -109,7 +123,7 @@ pub struct Domains {
 
 impl Domains {
     /// Build them from a topology; with a level for clusters if the kernel knows of them and the machine has some.
-    pub fn new(topo: &Topology, clusters: bool) -> Self {
+    pub(crate) fn new(topo: &Topology, capacities: &Capacities, clusters: bool) -> Self {
         let n = topo.nr_cpus();
         let cluster = |c| topo.cluster_of(c).filter(|_| clusters).unwrap_or_else(|| topo.core_of(c));
         // Spans by level, as an id per CPU: CPUs with equal ids form one span.
@@ -159,9 +173,13 @@ impl Domains {
                     continue;
                 }
                 grew = true;
+                let sizes: Box<[GroupSize]> =
+                    groups.values().map(|cpus| GroupSize::of(topo, capacities, cpus)).collect();
                 let domain = Arc::new(Domain {
                     level,
-                    sizes: groups.values().map(|cpus| GroupSize::of(topo, cpus)).collect(),
+                    asym: capacities.differ_among(&span),
+                    uneven: sizes.iter().any(|s| s.cores != sizes[0].cores),
+                    sizes,
                     groups: groups.into_values().map(Vec::into_boxed_slice).collect(),
                     span: span.clone().into_boxed_slice(),
                 });

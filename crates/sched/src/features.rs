@@ -85,6 +85,19 @@ words! {
 }
 
 words! {
+    /// What the scheduler makes of CPUs of different capacity (machines with `topology.kinds`). Without averages it is `off`.
+    AsymCapacity {
+        /// Nothing: all CPUs are taken for equal (before 4.10).
+        Off = "off",
+        /// A wakee that is too much for a small CPU goes where most is left (4.10); a misfit that runs on one is pulled to a
+        /// larger one that idles (4.20 to 5.6).
+        V4_20 = "4.20",
+        /// Idle CPUs are looked for by whether the wakee fits them (5.7 to today); misfits as before.
+        V5_7 = "5.7",
+    }
+}
+
+words! {
     /// Algorithm of the kernel's spinlocks. The paravirtual ones are for guests: their waiters halt.
     SpinlockKind {
         /// Ticket lock (2.6.25 to 4.1).
@@ -212,6 +225,13 @@ switches! {
         /// Search the target's cluster before the rest of the cache, with a last CPU elsewhere as what is left if nothing is found (6.8; needs
         /// sched_cluster; of the sis-util search, on machines with clusters).
         sis_cluster: bool = true,
+
+        // ---- CPUs of different speed ----
+        /// What the scheduler makes of CPUs of different capacity.
+        asym_capacity: AsymCapacity = AsymCapacity::V5_7,
+        /// An idle CPU takes tasks, running ones too, from CPUs that are to be filled after it (SD_ASYM_PACKING; on x86 machines whose file says
+        /// asym_packing, 4.10).
+        asym_packing: bool = true,
 
         // ---- balancing ----
         /// CONFIG_SCHED_CLUSTER: clusters are a level of balancing, on machines that have them (5.16).
@@ -426,6 +446,8 @@ impl Preset {
             idle_search: IdleSearch::V2_6_37,
             sched_idle_cpu: SchedIdleCpu::Off,
             sis_cluster: false,
+            asym_capacity: AsymCapacity::Off,
+            asym_packing: false,
             sched_cluster: false,
             balance: Balance::V3_6,
             ni_random: false,
@@ -456,6 +478,8 @@ impl Preset {
             wake_affine: WakeAffine::V5_2,
             recent_used_cpu: true,
             idle_search: IdleSearch::V5_2,
+            asym_capacity: AsymCapacity::V4_20,
+            asym_packing: true,
             cfs_bandwidth: CfsBandwidth::V4_18,
             ..v4_1.clone()
         };
@@ -464,6 +488,7 @@ impl Preset {
         let v5_8 = Features {
             wake_path: WakePath::Ttwu58,
             sched_idle_cpu: SchedIdleCpu::Any,
+            asym_capacity: AsymCapacity::V5_7,
             balance: Balance::V6_18,
             cfs_bandwidth: CfsBandwidth::V5_4,
             ..v5_2.clone()

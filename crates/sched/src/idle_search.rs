@@ -29,6 +29,8 @@ struct Wakee<'a> {
     affinity: &'a Affinity,
     /// A CPU with nothing but `SCHED_IDLE` tasks is as good as an idle one (`sched_idle_cpu`).
     takes_sched_idle: bool,
+    /// It must fit the CPU with this utilisation, if that is asked.
+    util: Option<u64>,
 }
 
 /// What a look at a CPU finds.
@@ -120,7 +122,8 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         target: CpuId,
         affinity: &Affinity,
     ) -> CpuId {
-        let wakee = &Wakee { affinity, takes_sched_idle: self.takes_sched_idle(p, task) };
+        let util = self.util_to_fit(p, task);
+        let wakee = &Wakee { affinity, takes_sched_idle: self.takes_sched_idle(p, task), util };
         match self.features.idle_search {
             IdleSearch::None => target,
             IdleSearch::V2_6_37 => self.sis_2_6_37(p, prev, target, wakee),
@@ -154,6 +157,32 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
 
     fn is_free(&self, p: &P, cpu: CpuId, wakee: &Wakee<'_>) -> bool {
         self.look_for(p, cpu, wakee) != Found::Busy
+    }
+
+    // ---- CPUs of different capacity --------------------------------------------------------------------------
+
+    /// select_idle_capacity: the first free CPU that the wakee fits, from the target's on, wherever CPUs of all capacities are; else the
+    /// largest of the free ones. `None`: capacity plays no part, the search is as elsewhere.
+    fn by_capacity(&self, p: &P, target: CpuId, wakee: &Wakee<'_>) -> Option<CpuId> {
+        let domain = wakee.util.and_then(|_| self.asym_domain(target))?;
+        let mut probes = 0;
+        let mut largest: Option<(u64, CpuId)> = None;
+        for cpu in wrap(&domain.span, target).filter(|c| wakee.affinity.allows(*c)) {
+            probes += 1;
+            if !self.is_free(p, cpu, wakee) {
+                continue;
+            }
+            if self.suits(p, cpu, wakee.util) {
+                p.idle_search(probes, true);
+                return Some(cpu);
+            }
+            let capacity = self.capacity_left(p, cpu);
+            if largest.is_none_or(|l| capacity > l.0) {
+                largest = Some((capacity, cpu));
+            }
+        }
+        p.idle_search(probes, largest.is_some());
+        Some(largest.map_or(target, |l| l.1))
     }
 
     // ---- 2.6.37 ----------------------------------------------------------------------------------------------
@@ -243,10 +272,14 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
 
     /// target idle, or prev idle and near.
     fn quick(&self, p: &P, prev: CpuId, target: CpuId, wakee: &Wakee<'_>) -> Option<CpuId> {
-        if wakee.affinity.allows(target) && self.is_free(p, target, wakee) {
+        if wakee.affinity.allows(target) && self.is_free(p, target, wakee) && self.suits(p, target, wakee.util) {
             return Some(target);
         }
-        if prev != target && self.share_llc(prev, target) && wakee.affinity.allows(prev) && self.is_free(p, prev, wakee)
+        if prev != target
+            && self.share_llc(prev, target)
+            && wakee.affinity.allows(prev)
+            && self.is_free(p, prev, wakee)
+            && self.suits(p, prev, wakee.util)
         {
             return Some(prev);
         }
@@ -273,6 +306,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
                 && self.share_llc(r, target)
                 && wakee.affinity.allows(r)
                 && self.is_free(p, r, wakee)
+                && self.suits(p, r, wakee.util)
         });
         if found.is_some() || always_replace || recent.is_none() {
             // SAFETY: as above.
@@ -288,6 +322,9 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             return cpu;
         }
         if let Some(cpu) = self.recent(p, task, prev, target, wakee, false) {
+            return cpu;
+        }
+        if let Some(cpu) = self.by_capacity(p, target, wakee) {
             return cpu;
         }
         if self.features.sis_core
@@ -426,6 +463,9 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         if let Some(cpu) = self.recent(p, task, prev, target, wakee, true)
             && taken(cpu)
         {
+            return cpu;
+        }
+        if let Some(cpu) = self.by_capacity(p, target, wakee) {
             return cpu;
         }
         self.scan(p, prev, target, wakee).or(outside).unwrap_or(target)

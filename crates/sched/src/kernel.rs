@@ -10,6 +10,7 @@ pub(crate) use schedule::must_be_runnable;
 
 use crate::balance::newidle_ratio::NewidleRatio;
 use crate::bandwidth::{Bandwidth, Locals};
+use crate::capacity::{Capacities, Told};
 use crate::cpuset::CpuMask;
 use crate::domains::Domains;
 use crate::features::{Balance, Features, IdleSearch};
@@ -103,6 +104,8 @@ pub struct Kernel<P: SchedPlatform, L: Policy> {
     pub policy: L,
     /// The machine's shape.
     pub topo: Topology,
+    /// What each CPU is worth.
+    pub(crate) capacity: Capacities,
     /// Its scheduling domains.
     pub domains: Domains,
     /// Run queues by CPU.
@@ -141,14 +144,20 @@ pub struct Kernel<P: SchedPlatform, L: Policy> {
 pub(crate) struct Held(pub(crate) CpuId);
 
 impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
-    /// A kernel with empty run queues.
-    pub fn new(p: &P, topo: Topology, features: Features, policy: L, tick_ns: Nanos) -> Self {
+    /// A kernel with empty run queues, and what it is told of CPUs that are not all alike.
+    pub fn new(p: &P, topo: Topology, told: Told<'_>, features: Features, policy: L, tick_ns: Nanos) -> Self {
         let n = topo.nr_cpus();
-        let domains = Domains::new(&topo, features.sched_cluster);
+        let pelt =
+            matches!(features.balance, Balance::V5_2 | Balance::V6_18) || features.idle_search == IdleSearch::SisUtil;
+        let capacity = Capacities::new(n, told, &features, pelt);
+        let domains = Domains::new(&topo, &capacity, features.sched_cluster);
         let locks = LockFactory::new(p, n, features.spinlock);
         let learned = DomainLearned::new(NewidleRatio::new(features.newidle_ratio as u32));
-        let learned = |cpu| vec![learned.clone(); domains.of(cpu).len()];
-        let rqs: Vec<Rq<P, L>> = (0..n).map(|c| Rq::new(p, &locks, &policy, learned(CpuId(c as u16)))).collect();
+        let rq = |cpu| {
+            let learned = vec![learned.clone(); domains.of(cpu).len()];
+            Rq::new(p, &locks, &policy, capacity.of(cpu), learned)
+        };
+        let rqs: Vec<Rq<P, L>> = (0..n).map(|c| rq(CpuId(c as u16))).collect();
         let bandwidth = Bandwidth::new(p, &locks, policy.groups(), n);
         for rq in rqs.iter().filter(|_| !bandwidth.is_empty()) {
             // SAFETY: nobody else has them yet.
@@ -162,10 +171,9 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
                 nr_idle_scan: p.word(p.line(), topo.llc_cpus(l).len() as u64),
             })
             .collect();
-        let pelt =
-            matches!(features.balance, Balance::V5_2 | Balance::V6_18) || features.idle_search == IdleSearch::SisUtil;
         Kernel {
             policy,
+            capacity,
             domains,
             rqs,
             tasks: Tasks::default(),

@@ -5,6 +5,7 @@
 
 mod balance;
 pub mod bandwidth;
+pub mod capacity;
 pub mod class;
 pub mod cpuset;
 pub mod domains;

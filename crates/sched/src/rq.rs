@@ -38,6 +38,9 @@ pub struct Rq<P: Platform, L: Policy> {
     pub util: P::Word,
     /// util_est, as [`RqData::util_est`], published with `vcpu_pack` only; same line.
     pub util_est: P::Word,
+    /// The load of the running task if that is too much for this CPU (`misfit_task_load`), else 0; on machines with CPUs of different
+    /// capacity only. Same line.
+    pub misfit: P::Word,
     /// What tasks that slept here, and were woken to other CPUs since, take out of the averages, as of when these were last published:
     /// load in the upper half, util_avg in the lower (`cfs_rq->removed`); on a line of its own.
     pub removed: P::Word,
@@ -93,7 +96,9 @@ pub struct RqData<L: Policy> {
     pub load: Average,
     /// runnable_load_avg (3.8 to 5.6): the loads of those that are runnable now.
     pub runnable_load: Average,
-    /// util_avg, 0 to 1024.
+    /// What this CPU is worth, in 1/1024 of the fastest.
+    pub capacity: u64,
+    /// util_avg, 0 to `capacity`.
     pub util: Average,
     /// The share of its time in which the CPU ran fair tasks, whoever they were, and whether it did when last published; only where
     /// util_avg is scaled.
@@ -110,6 +115,8 @@ pub struct RqData<L: Policy> {
     pub max_idle_balance_cost: Nanos,
     /// What limited groups have left here, and who is stopped.
     pub bandwidth: Locals,
+    /// Since when the running task is too much for this CPU, if it is.
+    pub misfit_since: Option<Time>,
     /// An active balance has been asked for: where to push `curr`.
     pub push_to: Option<CpuId>,
     /// Counters.
@@ -182,6 +189,7 @@ pub struct RqStats {
     pub rq_cpu_time: Nanos,
     pub run_delay: Nanos,
     pub pcount: u64,
+    pub misfit_time: Nanos,
 }
 
 impl<L: Policy> RqData<L> {
@@ -216,7 +224,7 @@ impl<L: Policy> RqData<L> {
         }
         self.load.update(now, self.competing);
         self.runnable_load.update(now, self.competing);
-        self.util.update(now, if self.runs_fair() { CAPACITY } else { 0 });
+        self.util.update(now, if self.runs_fair() { self.capacity } else { 0 });
     }
     fn runs_fair(&self) -> bool {
         self.curr.is_some() && !self.rt.runs()
@@ -297,12 +305,13 @@ impl<P: Platform, L: Policy> Rq<P, L> {
             ttwu_count: self.ttwu_count.load(Relaxed),
             ttwu_local: self.ttwu_local.load(Relaxed),
             rq_cpu_time: data.stats.rq_cpu_time + runs,
+            misfit_time: data.stats.misfit_time + data.misfit_since.map_or(0, |since| end.saturating_sub(since)),
             ..data.stats
         }
     }
 
-    /// An empty run queue, with what is known of each domain.
-    pub fn new(p: &P, factory: &LockFactory<P>, policy: &L, learned: Vec<DomainLearned>) -> Self {
+    /// An empty run queue of a CPU of this capacity, with what is known of each domain.
+    pub fn new(p: &P, factory: &LockFactory<P>, policy: &L, capacity: u64, learned: Vec<DomainLearned>) -> Self {
         let domains = learned.len();
         let hot = p.line();
         let own = p.line();
@@ -315,6 +324,7 @@ impl<P: Platform, L: Policy> Rq<P, L> {
             floor: p.word(hot, 0),
             util: p.word(hot, 0),
             util_est: p.word(hot, 0),
+            misfit: p.word(hot, 0),
             ttwu_pending: p.word(hot, 0),
             avg_idle: p.word(own, crate::kernel::AVG_IDLE_CAP_NS),
             search_time: p.word(own, SearchTime::AT_START.pack()),
@@ -341,6 +351,7 @@ impl<P: Platform, L: Policy> Rq<P, L> {
                     competing: 0,
                     load: Average::default(),
                     runnable_load: Average::default(),
+                    capacity,
                     util: Average::default(),
                     busy: (Average::default(), false),
                     util_est: 0,
@@ -349,6 +360,7 @@ impl<P: Platform, L: Policy> Rq<P, L> {
                     balance: vec![DomainBalance::at_start(); domains],
                     max_idle_balance_cost: 500_000,
                     bandwidth: Locals::default(),
+                    misfit_since: None,
                     push_to: None,
                     stats: RqStats::default(),
                 },

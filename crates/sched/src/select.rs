@@ -66,6 +66,10 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             p.enter(before);
             return this;
         }
+        if let Some(cpu) = self.wake_cap(p, task, this, prev, &affinity) {
+            p.enter(before);
+            return cpu;
+        }
         let target = self.wake_target(p, task, this, prev, sync, &affinity);
         let cpu = self.select_idle_sibling(p, task, prev, target, &affinity);
         // Whatever the search says, hard affinity holds (select_fallback_rq).

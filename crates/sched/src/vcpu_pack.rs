@@ -41,9 +41,9 @@ impl<L: Policy> Entity<L> {
         let util = self.util.get();
         self.util_est = if util >= self.util_est { util } else { self.util_est - (self.util_est - util) / 4 };
     }
-    /// The task is new on a CPU of this utilisation.
-    pub(crate) fn start_util(&mut self, of_cpu: u64, now: Time) {
-        self.util = Average::new(CAPACITY.saturating_sub(of_cpu) / 2, now);
+    /// The task is new on a CPU of this capacity and utilisation.
+    pub(crate) fn start_util(&mut self, capacity: u64, of_cpu: u64, now: Time) {
+        self.util = Average::new(capacity.saturating_sub(of_cpu) / 2, now);
     }
 }
 

@@ -15,6 +15,7 @@ use crate::xen::XenReport;
 use contend_machine::Machine;
 use contend_platform::{Account, CpuId, NEVER, Nanos, TaskId, Time};
 use contend_sched::bandwidth::CpuStat;
+use contend_sched::capacity::Told;
 use contend_sched::domains::Level;
 use contend_sched::features::{Features, PolicyKind};
 use contend_sched::kernel::{Kernel, Outside};
@@ -338,11 +339,17 @@ impl<L: Policy> Host<L> {
         let topo = machine.topology.clone();
         let flags = machine.flags;
         let busy_freq_pct = machine.costs.cpu.busy_freq_pct.value;
+        let capacities = machine.capacities();
+        let told = match &capacities[..] {
+            [] => Told::Nothing,
+            by_speed if flags.asym_packing => Told::Priority(by_speed),
+            capacities => Told::Capacity(capacities),
+        };
         let engine = Engine::new(machine);
         engine.idle_polls.set(features.idle_polling && !flags.idle_halts);
         engine.lock_events.warmup.set(limits.warmup);
         let sim = Sim::new(Rc::clone(&engine), trace.clone().map(|t| t as Rc<dyn TraceHook>));
-        let mut kernel = Kernel::new(&sim, topo, features, policy, tick);
+        let mut kernel = Kernel::new(&sim, topo, told, features, policy, tick);
         kernel.pack_vcpus(flags.vcpu_pack);
         kernel.scale_util(busy_freq_pct);
         kernel.been_up(seed);

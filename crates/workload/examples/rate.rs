@@ -24,7 +24,8 @@ fn main() {
     }
     let cpus = machine.topology.nr_cpus();
     let t0 = cpu_s();
-    let target = Target { nr_cpus: cpus, speed: machine.costs.cpu.speed.value };
+    let capacity = machine.capacities();
+    let target = Target { nr_cpus: cpus, speed: machine.costs.cpu.speed.value, capacity: &capacity };
     let (workload, origins) =
         spec.build_in(Default::default(), target, &|p| std::fs::read(p)).unwrap_or_else(|e| panic!("{e}"));
     for r in origins.recordings {

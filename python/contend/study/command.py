@@ -101,14 +101,16 @@ def _failed(failures: list[dict[str, Any]]) -> int:
 @click.argument("study", shell_complete=study_names)
 @click.option("--check", is_flag=True, help="Exit with 1 if a derived value differs from the study's by more than 1 %, "
               "and fits better.")  # fmt: skip
+@click.option("--near", is_flag=True, help="Keep the study's own values where none close to them fits better, and "
+              "derive only the others: quick, and blind to a better value far away.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option("--progress", is_flag=True, help="Show progress even where stderr is no terminal.")
-def fit(*, study: str, check: bool, as_json: bool, progress: bool) -> int:
+def fit(*, study: str, check: bool, near: bool, as_json: bool, progress: bool) -> int:
     """Derive STUDY's fitted parameters again, from the unpatched rows that it names and from nothing else."""
     from contend.study import fitting
 
     with working(RunsProgress(forced=progress)) as line:
-        found = fitting.fit(study, progress=line)
+        found = fitting.fit(study, near=near, progress=line)
     if as_json:
         click.echo(json.dumps(found.to_dict(), indent=2))
     else:

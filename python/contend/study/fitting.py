@@ -34,6 +34,8 @@ STEP = 1e-3
 """The optimiser ends when it moves by less than this share of a parameter's range (in the logarithm)."""
 LEAST = 1e-6
 """Misfits that differ by less are equal."""
+NEIGHBOURS = 0.02
+"""How far the neighbours of a study's values lie from them, as a share of a parameter's range (in the logarithm)."""
 NOTHING = 1e6
 """The misfit where a row has no simulated value."""
 SEED = 1
@@ -142,6 +144,11 @@ class _Scale:
         p = self.p
         value = p.lo * (p.hi / p.lo) ** u if p.lo > 0 else p.hi * u
         return round(value) if p.whole else value
+
+    def place(self, value: float) -> float:
+        """Where a value lies on 0 to 1."""
+        p = self.p
+        return math.log(value / p.lo) / math.log(p.hi / p.lo) if p.lo > 0 else value / p.hi
 
 
 Rows = Sequence[tuple[Workload, FitRow]]
@@ -261,6 +268,20 @@ def _distance(loss: float, rows: Rows) -> float:
     return math.sqrt(loss / len(rows))
 
 
+def confirm(rows: Rows, before: Before, run: Simulate) -> list[float | None] | None:
+    """The values of the rows with the study's own parameters, if these bring them as close as what lies around: each
+    parameter a little less and a little more. None if something there is closer, or a row has no simulated value.
+    """
+    scales = [_Scale(p) for p in rows[0][0].fitted]
+    own = {s.p.key: s.p.value for s in scales}
+    around = [{**own, s.p.key: s.value(s.place(s.p.value) + by)} for s in scales for by in (-NEIGHBOURS, NEIGHBOURS)]
+    found = simulated(rows, before, [own, *around], run)
+    fits, *theirs = [misfit(rows, values) for values in found]
+    if fits is None or any(t is not None and fits > t * (1 + TOLERANCE) + LEAST for t in theirs):
+        return None
+    return found[0]
+
+
 def _grid(parameters: int, most: int) -> tuple[list[list[float]], float]:
     """Points on 0 to 1, and how far they lie apart: every combination, or where those are too many, the diagonal."""
     n = GRID if parameters == 1 else GRID_OF_SEVERAL
@@ -277,11 +298,13 @@ class _Unpatched:
     before_policy: str
 
 
-def fit(study: str | os.PathLike[str], *, progress: Progress | None = None) -> Fit:
+def fit(study: str | os.PathLike[str], *, near: bool = False, progress: Progress | None = None) -> Fit:
     """Derive every fitted parameter of a study again, from the unpatched rows that it names.
 
     Args:
         study: A name, or the path of a folder with study.toml.
+        near: Take the study's own values where none around brings the rows closer, and derive the others: a small part
+            of the time, and blind to a better value far from them.
         progress: Called some times a second.
 
     Raises:
@@ -307,9 +330,13 @@ def fit(study: str | os.PathLike[str], *, progress: Progress | None = None) -> F
     before = Before(loaded.before_policy, loaded.before_set)
     for group in fitted:
         published = [(w, row) for w in group for row in fit_rows(loaded, w)]
-        values, found, _ = derive(published, before, run)
-        fits = misfit(published, found)
         of_study = {p.key: p.value for p in group[0].fitted}
+        values, confirmed = of_study, confirm(published, before, run) if near else None
+        if confirmed is not None:
+            found = confirmed
+        else:
+            values, found, _ = derive(published, before, run)
+        fits = misfit(published, found)
         same = all(_near(values[k], v) for k, v in of_study.items())
         theirs = fits if same else misfit(published, simulated(published, before, [of_study], run)[0])
         ended = [seen[r] for r, _ in _asked(published, before, values)]
@@ -323,6 +350,7 @@ def fit(study: str | os.PathLike[str], *, progress: Progress | None = None) -> F
                     "key": p.key,
                     "value": number(p.value),
                     "derived": None if fits is None else value,
+                    "confirmed": confirmed is not None,
                     "lo": number(p.lo),
                     "hi": number(p.hi),
                     "misfit": fits,

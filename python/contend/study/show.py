@@ -344,4 +344,6 @@ def fitted(f: Fit, out: Console) -> None:
         ("simulated", "right"),
     ]  # fmt: skip
     out.print(text.table("The rows, with the derived values", columns, rows))
-    out.print(f"{counted(f.runs, 'run')}.")
+    confirmed = sum(p["confirmed"] for p in f.lines)
+    near = f" {counted(confirmed, 'value')} confirmed by what lies around, not derived (--near)." if confirmed else ""
+    out.print(f"{counted(f.runs, 'run')}.{near}")

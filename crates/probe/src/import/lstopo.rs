@@ -8,7 +8,7 @@ use roxmltree::{Document, Node, NodeId, ParsingOptions};
 
 use super::{hybrid, wrong};
 use crate::ProbeError;
-use crate::sysfs::{CpuSet, Raw, RawCache, RawCpu, RawNode};
+use crate::sysfs::{CoreType, CpuSet, Raw, RawCache, RawCpu, RawNode};
 
 /// Far more than 4,096 CPUs with all their caches need.
 const NODES_MAX: u32 = 2_000_000;
@@ -114,16 +114,52 @@ impl<'a> Read<'a> {
             let what = "found no CPUs (objects of type PU); should be the output of lstopo --of xml";
             return Err(self.wrong(self.document.root_element(), what));
         }
-        let cpus = cpus
+        let mut cpus = cpus
             .into_iter()
             .map(|(id, pu)| Ok((id, self.cpu(id, pu, &below)?)))
             .collect::<Result<BTreeMap<usize, RawCpu>, ProbeError>>()?;
-        let kinds = self.document.descendants().filter(|n| n.has_tag_name("cpukind")).count();
-        Ok((cpus, if kinds > 1 { vec![hybrid(kinds)] } else { Vec::new() }))
+        let (told, kinds) = self.kinds(&mut cpus)?;
+        Ok((cpus, if kinds > 1 && !told { vec![hybrid(kinds)] } else { Vec::new() }))
+    }
+
+    /// Capacity or type of each CPU, where that of each kind is told (`LinuxCapacity`, `CoreType`); whether it is, and how many kinds there are.
+    fn kinds(&self, cpus: &mut BTreeMap<usize, RawCpu>) -> Result<(bool, usize), ProbeError> {
+        let kinds: Vec<_> = self.document.descendants().filter(|n| n.has_tag_name("cpukind")).collect();
+        let mut found: BTreeMap<usize, (Option<u64>, Option<CoreType>)> = BTreeMap::new();
+        for &kind in &kinds {
+            let info = |name: &str| {
+                let of = kind.children().find(|n| n.has_tag_name("info") && n.attribute("name") == Some(name));
+                of.and_then(|n| n.attribute("value"))
+            };
+            let capacity = info("LinuxCapacity").and_then(|v| v.parse().ok()).filter(|v| *v > 0);
+            let core_type = match info("CoreType") {
+                Some("IntelCore") => Some(CoreType::Core),
+                Some("IntelAtom") => Some(CoreType::Atom),
+                Some("IntelLowPower") => Some(CoreType::LowPower),
+                _ => None,
+            };
+            for cpu in self.set(kind, "cpuset")?.unwrap_or_default() {
+                found.insert(cpu, (capacity, core_type));
+            }
+        }
+        let is_told = |cpu| found.get(cpu).is_some_and(|of| of.0.is_some() || of.1.is_some());
+        let told = !kinds.is_empty() && cpus.keys().all(is_told);
+        for (id, cpu) in cpus.iter_mut().filter(|_| told) {
+            (cpu.capacity, cpu.core_type) = found[id];
+        }
+        Ok((told, kinds.len()))
     }
 
     fn cpu(&self, id: usize, pu: Node<'a, 'a>, below: &HashMap<NodeId, CpuSet>) -> Result<RawCpu, ProbeError> {
-        let mut cpu = RawCpu { id, package: None, siblings: None, cluster: None, caches: Vec::new() };
+        let mut cpu = RawCpu {
+            id,
+            package: None,
+            siblings: None,
+            cluster: None,
+            caches: Vec::new(),
+            capacity: None,
+            core_type: None,
+        };
         for over in pu.ancestors().skip(1).filter(|n| n.has_tag_name("object")) {
             let shared = || below.get(&over.id()).cloned();
             match over.attribute("type").unwrap_or_default() {

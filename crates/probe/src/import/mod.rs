@@ -130,7 +130,8 @@ pub fn import(from: &From) -> Result<Imported, ProbeError> {
     let description = format!(
         "{model}, {cpus} CPUs{release}: topology from {source}, costs not measured but those of machines/defaults.toml."
     );
-    let flags = Flags { vcpu_pack: here.as_ref().is_some_and(|h| h.vcpu_pack), ..Flags::default() };
+    let vcpu_pack = here.as_ref().is_some_and(|h| h.vcpu_pack);
+    let flags = Flags { vcpu_pack, asym_packing: layout.asym_packing, ..Flags::default() };
     let hz = here.and_then(|_| sys::tick_hz()).filter(|hz| (HZ_MIN..=HZ_MAX).contains(hz)).unwrap_or(HZ_DEFAULT);
     let head = write::Head { made: MADE, name: &name, description: &description, hz, flags, layout: &layout };
     let toml = write::machine(&head, &[]);
@@ -161,9 +162,11 @@ fn copied(dir: &Path) -> Result<Raw, ProbeError> {
     Ok(raw)
 }
 
-/// Whether the CPUs are of several kinds, by what the kernel says of them: their capacity (ARM), lists of their kinds beside
-/// `system/` (x86), their highest frequency. What is the same for all is worth nothing.
+/// Whether the CPUs are of several kinds, where the layout has none: some have a capacity, or their highest frequencies differ.
 fn kinds(root: &Path, raw: &Raw) -> Option<String> {
+    if raw.cpus.iter().all(|c| c.capacity.is_some()) || raw.cpus.iter().all(|c| c.core_type.is_some()) {
+        return None;
+    }
     let different = |file: &str| {
         let of = raw.cpus.iter().filter_map(|c| sysfs::text(&root.join(format!("cpu/cpu{}/{file}", c.id))));
         of.collect::<BTreeSet<String>>().len()
@@ -172,21 +175,14 @@ fn kinds(root: &Path, raw: &Raw) -> Option<String> {
     if capacities > 1 {
         return Some(hybrid(capacities));
     }
-    let online: CpuSet = raw.cpus.iter().map(|c| c.id).collect();
-    let listed = ["cpu_core", "cpu_atom", "cpu_lowpower"].into_iter().filter(|kind| {
-        let list = sysfs::text(&root.join("..").join(kind).join("cpus")).and_then(|t| sysfs::list(&t));
-        list.is_some_and(|list| !list.is_disjoint(&online))
-    });
-    let listed = listed.count();
-    if listed > 1 {
-        return Some(hybrid(listed));
-    }
     let frequencies = different("cpufreq/cpuinfo_max_freq");
-    (frequencies > 1).then(|| {
-        format!("CPUs of {frequencies} highest frequencies (hybrid, or some that go higher): a machine file has one speed for all")
-    })
+    (frequencies > 1)
+        .then(|| format!("CPUs of {frequencies} highest frequencies (hybrid, or some that go higher): {ONE_SPEED}"))
 }
 
 fn hybrid(kinds: usize) -> String {
-    format!("CPUs of {kinds} kinds (hybrid): a machine file has one speed for all")
+    format!("CPUs of {kinds} kinds (hybrid): {ONE_SPEED}")
 }
+
+/// What a file has whose source names no capacities.
+const ONE_SPEED: &str = "the file has one speed for all; topology.kinds and cpu.capacity would say otherwise";

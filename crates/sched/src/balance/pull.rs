@@ -1,6 +1,7 @@
 //! Moving tasks: those that wait (pull), and the one that runs (active balance).
 
 use super::{Amount, Pull, Pulled, When};
+use crate::capacity::fits;
 use crate::features::Balance;
 use crate::kernel::{Held, Kernel, must_be_runnable};
 use crate::policy::{Enqueue, Policy};
@@ -62,6 +63,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         let mut left = match what {
             Amount::Load(l) => l,
             Amount::Tasks(n) => n,
+            Amount::Misfit => 1,
         };
         for task in candidates {
             // The source keeps one task.
@@ -75,11 +77,12 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             }
             all_pinned = false;
             let pelt = self.pelt;
-            let (hot, load, place) = self.with_task(p, from, task, |rd, e| {
+            let (hot, load, util, place) = self.with_task(p, from, task, |rd, e| {
                 let hot = self.policy.is_buddy(&rd.pol, task)
                     || now.saturating_sub(self.policy.last_ran(&e.pol)) < self.features.migration_cost_ns;
                 let own = if pelt { e.load.get() } else { self.policy.weight(&e.pol) };
-                (hot, self.policy.h_load(&rd.pol, &e.pol, own).max(1), (e.queued_on, e.delayed))
+                let util = e.util.get().max(e.util_est);
+                (hot, self.policy.h_load(&rd.pol, &e.pol, own).max(1), util, (e.queued_on, e.delayed))
             });
             must_be_runnable(from.0, task, place.0, place.1, "candidates");
             if hot && keep_hot {
@@ -88,7 +91,8 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             match what {
                 Amount::Load(_) if relaxed(load) > left => continue,
                 Amount::Load(_) => left = left.saturating_sub(load),
-                Amount::Tasks(_) => left -= 1,
+                Amount::Misfit if fits(util, self.capacity.of(from.0)) => continue,
+                Amount::Tasks(_) | Amount::Misfit => left -= 1,
             }
             self.deactivate(p, from, task);
             p.store(&self.task(task).cpu, u64::from(dst.0), contend_platform::Ordering::Release);

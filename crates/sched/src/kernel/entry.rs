@@ -154,7 +154,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             resched = self.with_task(p, &held, task, |rd, e| {
                 if pelt {
                     rd.update_averages(now);
-                    e.util.update(now, 1024);
+                    e.util.update(now, rd.capacity);
                     e.load.update(now, self.weight_of(e));
                 }
                 self.class_tick(rd, task, e, now)
@@ -164,8 +164,10 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         resched |= self.with_rq(p, &held, |rd| rd.throttle(&self.features, now));
         if curr.is_some() {
             self.publish(p, &held);
+            self.update_misfit(p, &held, curr);
         }
-        let crowded = self.with_rq(p, &held, |rd| rd.nr_running >= 2);
+        let crowded =
+            self.with_rq(p, &held, |rd| rd.nr_running >= 2) || self.has_misfit(p, cpu) || self.preferred_idles(cpu);
         let due = now >= p.load(&self.rq(cpu).next_balance, Relaxed);
         self.unlock(p, held);
         if resched {

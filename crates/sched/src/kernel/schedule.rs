@@ -76,6 +76,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             });
         }
         self.publish(p, &held);
+        self.update_misfit(p, &held, next);
         if next != prev {
             let prev_state = self.leaving_state(p, prev, why);
             p.trace(SchedEvent::Switch { prev, prev_state, next });
@@ -143,7 +144,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         let (stays, nr_running) = self.with_task(p, held, task, |rd, e| {
             if pelt {
                 rd.update_averages(now);
-                e.util.update(now, 1024);
+                e.util.update(now, rd.capacity);
                 e.load.update(now, self.weight_of(e));
             }
             let ran = now - rd.curr_since;

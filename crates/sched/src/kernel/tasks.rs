@@ -46,11 +46,11 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         let cpu = self.select_for_fork(p, task, this, placed);
         p.store(&t.cpu, u64::from(cpu.0), Release);
         let held = self.lock(p, cpu);
-        if self.vcpu_pack && placed != Placed::Old {
+        if (self.vcpu_pack || self.capacity.differ()) && placed != Placed::Old {
             let now = p.now();
             self.with_task(p, &held, task, |rd, e| {
                 rd.update_averages(now);
-                e.start_util(rd.util.get(), now);
+                e.start_util(rd.capacity, rd.util.get(), now);
             });
         }
         let now = self.activate(p, &held, task, Enqueue::New);

@@ -145,7 +145,7 @@ impl std::ops::Sub for CpuMask {
 /// As `xl vcpu-list` writes it: `0-3,8`.
 impl std::fmt::Debug for CpuMask {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        crate::cpuset::write_list(f, self.iter().map(CpuId::index))
+        contend_machine::write_list(f, self.iter().map(CpuId::index))
     }
 }
 

@@ -3,12 +3,12 @@
 use super::FULL_SPEED;
 use super::idle_states::IdleState;
 use crate::lines::LineCosts;
-use contend_machine::Machine;
+use contend_machine::{CAPACITY_MAX, Machine};
 use contend_platform::{Nanos, Work};
 
 /// Resolved costs, in ns.
 pub(super) struct Costs {
-    /// Cost of a unit of work, by number of busy threads in the core (index 0 unused).
+    /// Cost of a unit of work, by class of speed.
     pub(super) work: Vec<[Nanos; Work::COUNT]>,
     pub(super) hit: Nanos,
     pub(super) atomic: Nanos,
@@ -30,8 +30,10 @@ pub(super) struct Costs {
     pub(super) refill: Vec<Nanos>,
     /// Largest part of a working set that counts, by distance class, in KiB.
     pub(super) refill_max_kib: Vec<u32>,
-    /// Speed by number of busy threads in the core (index 0 unused), in 1/1024.
-    pub(super) smt_speed: Vec<u64>,
+    /// Speed of a thread in 1/1024, by its class ([`Costs::speed_class`]).
+    pub(super) speed: Vec<u64>,
+    /// Classes of each kind of cores: one for each number of busy threads, and an unused one.
+    classes: usize,
     pub(super) tick_period: Nanos,
     /// Halted CPUs look preempted.
     pub(super) steal_time: bool,
@@ -60,12 +62,17 @@ impl Costs {
         let refill_max_kib =
             (0..classes).map(|d| if inside_llc(d) { ca.l2_kib.value } else { ca.llc_kib.value } as u32).collect();
         let threads = (0..topo.nr_cores()).map(|k| topo.core_cpus(k).len()).max().unwrap_or(1);
-        let mut smt_speed = vec![FULL_SPEED];
-        for k in 0..threads {
-            smt_speed.push((c.cpu.smt_speed_pct[k].value * FULL_SPEED).div_ceil(100));
-        }
+        let smt = c.cpu.smt_speed_pct.iter().take(threads).map(|pct| (pct.value * FULL_SPEED).div_ceil(100));
+        let smt: Vec<u64> = std::iter::once(FULL_SPEED).chain(smt).collect();
+        let kinds = if c.cpu.capacity.is_empty() {
+            vec![CAPACITY_MAX]
+        } else {
+            c.cpu.capacity.iter().map(|c| c.value).collect()
+        };
+        let speed: Vec<u64> =
+            kinds.iter().flat_map(|capacity| smt.iter().map(move |s| (s * capacity).div_ceil(CAPACITY_MAX))).collect();
         let costs = Costs {
-            work: smt_speed
+            work: speed
                 .iter()
                 .map(|speed| c.kernel_ns().map(|ns| (ns * FULL_SPEED).div_ceil((*speed).max(1))))
                 .collect(),
@@ -84,11 +91,18 @@ impl Costs {
             transfer: transfer.clone(),
             refill,
             refill_max_kib,
-            smt_speed,
+            speed,
+            classes: smt.len(),
             tick_period: 1_000_000_000 / u64::from(machine.hz),
             steal_time: machine.flags.steal_time,
         };
         let line_costs = LineCosts { hit: l.hit.value, atomic: l.atomic.value, transfer, memory: l.node.value };
         (costs, line_costs)
+    }
+
+    /// The class of speed of a thread in a core of `kind` that has so many busy ones.
+    #[inline]
+    pub(super) fn speed_class(&self, kind: usize, busy: u8) -> usize {
+        kind * self.classes + usize::from(busy)
     }
 }

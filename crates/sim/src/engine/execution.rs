@@ -207,12 +207,13 @@ impl Engine {
         }
     }
 
-    /// Give `cpu` the speed of its core's load; re-time its work in flight.
+    /// Give `cpu` the speed of its core's kind and load; re-time its work in flight.
     pub(super) fn set_speed(&self, cpu: CpuId) {
         let c = self.cpu(cpu);
         let busy = self.busy_in_core[self.topology().core_of(cpu)].get().max(1);
-        let speed = self.costs.smt_speed[usize::from(busy)];
-        c.busy.set(busy);
+        let class = self.costs.speed_class(self.topology().kind_of(cpu), busy);
+        let speed = self.costs.speed[class];
+        c.speed_class.set(class as u16);
         if c.speed.get() == speed {
             return;
         }
@@ -226,7 +227,7 @@ impl Engine {
         }
     }
 
-    /// Cost of one unit of `work`, in ns.
+    /// Cost of one unit of `work` at reference speed, in ns.
     pub fn work_cost(&self, work: Work) -> Nanos {
         self.costs.work[1][work as usize]
     }

@@ -92,8 +92,8 @@ struct Cpu {
     account: Cell<Account>,
     /// The account to go back to when it returns to the kernel from outside.
     kernel_account: Cell<Account>,
-    /// Busy threads of its core, itself included: the index of its speed.
-    busy: Cell<u8>,
+    /// By the kind of its core and the busy threads there, itself included: the index of its speed.
+    speed_class: Cell<u16>,
     /// The stack that it is on, or [`NO_STACK`].
     stack: Cell<u16>,
     tick_stopped: Cell<bool>,
@@ -270,7 +270,7 @@ impl Engine {
                 ahead: RefCell::default(),
                 notes: Notes::new(intervals_max(n)),
                 speed: Cell::new(FULL_SPEED),
-                busy: Cell::new(1),
+                speed_class: Cell::new(1),
                 user_left: Cell::new(0),
                 user_since: Cell::new(0),
                 user_deadline: Cell::new(NEVER),
@@ -446,7 +446,7 @@ impl Engine {
         self.advance_to(self.now());
     }
 
-    /// Owe `ns` more of private work at reference speed (SMT siblings slow it down).
+    /// Owe `ns` more of private work at reference speed (a slower core and busy SMT siblings make it longer).
     #[inline]
     pub fn owe(&self, ns: Nanos) {
         self.owe_latency(self.at_speed(ns));
@@ -475,8 +475,8 @@ impl Engine {
         if matches!(work, Work::Ns | Work::Policy) {
             return self.owe(n);
         }
-        let busy = usize::from(self.cpu(self.current.get()).busy.get());
-        self.owe_latency(self.costs.work[busy][work as usize] * n);
+        let class = usize::from(self.cpu(self.current.get()).speed_class.get());
+        self.owe_latency(self.costs.work[class][work as usize] * n);
     }
 
     /// Set another CPU's key, and keep `limit` true.

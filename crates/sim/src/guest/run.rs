@@ -14,6 +14,7 @@ use crate::thread::{Ready, Thread};
 use crate::trace::Names;
 use crate::world::Sim;
 use contend_platform::{CpuId, Nanos, Platform, TaskId, Time};
+use contend_sched::capacity::Told;
 use contend_sched::class::Sched;
 use contend_sched::features::{Features, PolicyKind};
 use contend_sched::kernel::Kernel;
@@ -107,7 +108,7 @@ fn boot_with<L: Policy>(
     };
     // Words and cells take no time to make.
     let outside = handle(CpuId(0));
-    let mut kernel = Kernel::new(&outside, topology, features, policy, tick_ns);
+    let mut kernel = Kernel::new(&outside, topology, Told::Nothing, features, policy, tick_ns);
     // Each guest's programs have random streams of their own.
     let seed = with.seed ^ (index as u64 + 1).rotate_left(32);
     kernel.been_up(seed);

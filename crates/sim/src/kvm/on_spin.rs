@@ -222,7 +222,14 @@ mod tests {
         let engine = Engine::new(machine);
         let p = Sim::new(Rc::clone(&engine), None);
         let features = Features::default();
-        let kernel = Rc::new(Kernel::new(&p, topo, features.clone(), Fifo::new(&features), 4_000_000));
+        let kernel = Rc::new(Kernel::new(
+            &p,
+            topo,
+            contend_sched::capacity::Told::Nothing,
+            features.clone(),
+            Fifo::new(&features),
+            4_000_000,
+        ));
         let did = Rc::new(Cell::new(None));
         let mut stacks = engine
             .boot(|_| {

@@ -2,6 +2,7 @@
 
 mod balance;
 mod bandwidth;
+mod capacity;
 mod classes;
 mod common;
 mod conformance;

@@ -12,6 +12,7 @@
 use crate::common::{Does, MS, cpus, machine, preset, run_on, script, traced};
 use contend_platform::Ordering::{Acquire, Release};
 use contend_platform::{Account, CpuId, Platform, TaskId, Work};
+use contend_sched::capacity::Told;
 use contend_sched::class::Sched;
 use contend_sched::cpuset::Affinity;
 use contend_sched::kernel::{CorruptList, Kernel, SyscallEnd, Syscalls};
@@ -140,7 +141,7 @@ fn a_double_push_corrupts_the_list_and_is_the_outcome() {
     let engine = Engine::new(m);
     let p = Sim::new(Rc::clone(&engine), None);
     let policy = Cfs::new(&features, 2);
-    let kernel = Rc::new(Kernel::new(&p, topo, features, policy, 4 * MS));
+    let kernel = Rc::new(Kernel::new(&p, topo, Told::Nothing, features, policy, 4 * MS));
     let world = Rc::new(Restless { task: Cell::new(None), go: p.word(p.line(), 0) });
     let mut stacks = engine
         .boot(|_| {

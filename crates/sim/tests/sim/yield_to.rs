@@ -4,6 +4,7 @@
 use crate::common::{MS, Stage, cpus, machine, preset, stage};
 use contend_platform::Ordering::{Acquire, Relaxed, Release};
 use contend_platform::{Account, CpuId, Platform, SchedEvent, TaskId, Time};
+use contend_sched::capacity::Told;
 use contend_sched::class::Sched;
 use contend_sched::cpuset::Affinity;
 use contend_sched::features::{Balance, Features};
@@ -187,7 +188,7 @@ fn bare(name: &str, code: impl Fn(CpuId, &Stage) + Clone + 'static) {
     let p = Sim::new(Rc::clone(&engine), None);
     let policy = Cfs::new(&features, topo.nr_cpus());
     let n = topo.nr_cpus();
-    let kernel = Rc::new(Kernel::new(&p, topo, features, policy, 4 * MS));
+    let kernel = Rc::new(Kernel::new(&p, topo, Told::Nothing, features, policy, 4 * MS));
     let ended = Rc::new(Cell::new(0));
     let mut stacks = engine
         .boot(|_| {
@@ -329,7 +330,7 @@ fn live<L: Policy>(
     let engine = Engine::new(m);
     let switches = Rc::new(Switches::default());
     let p = Sim::new(Rc::clone(&engine), Some(Rc::clone(&switches) as Rc<dyn TraceHook>));
-    let kernel = Rc::new(Kernel::new(&p, topo, features, policy, MS));
+    let kernel = Rc::new(Kernel::new(&p, topo, Told::Nothing, features, policy, MS));
     let calls = Rc::new(Calls { call, left: RefCell::default() });
     let mut stacks = engine
         .boot(|_| {

@@ -28,6 +28,10 @@ pub struct Global {
     pub mem_buffer_bytes: u64,
     /// File that `iorun` writes to.
     pub io_device: String,
+    /// CPU whose speed the times of `run` count by (`None`: the fastest).
+    pub calibrated_on: Option<u16>,
+    /// Where that stands.
+    pub calibration_pos: Pos,
     /// Report the sum of a phase's slacks rather than the last one.
     pub cumulative_slack: bool,
 }
@@ -40,6 +44,8 @@ impl Default for Global {
             default_policy_pos: Pos::default(),
             mem_buffer_bytes: 4 << 20,
             io_device: "/dev/null".into(),
+            calibrated_on: Some(0),
+            calibration_pos: Pos::default(),
             cumulative_slack: false,
         }
     }

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
+use contend_machine::CAPACITY_MAX;
 use contend_platform::{NEVER, Nanos};
 use contend_sim::program::{GroupId, Groups, ObjId, ObjectKind, Sched, Workload};
 use fixedbitset::FixedBitSet;
@@ -30,18 +31,33 @@ impl RtApp {
     ///
     /// A CPU that the machine lacks; a policy other than `SCHED_OTHER`.
     pub fn workload(&self, nr_cpus: usize) -> Result<Workload, RtAppError> {
-        self.workload_in(Groups::default(), nr_cpus)
+        self.workload_in(Groups::default(), nr_cpus, &[])
     }
 
-    /// The same where there are groups already; rt-app makes those that are missing, with the default weight.
+    /// The same where there are groups already; rt-app makes those that are missing, with the default weight. On CPUs of several capacities
+    /// (in 1/1024 of the fastest; empty: all alike) 1 us of `run` is what the CPU that `calibration` names does in that time, CPU 0 if it
+    /// names none.
     ///
     /// # Errors
     ///
     /// As for [`RtApp::workload`].
-    pub fn workload_in(&self, groups: Groups, nr_cpus: usize) -> Result<Workload, RtAppError> {
+    pub fn workload_in(&self, groups: Groups, nr_cpus: usize, capacity: &[u64]) -> Result<Workload, RtAppError> {
+        let speed = match self.global.calibrated_on.filter(|_| !capacity.is_empty()) {
+            None => CAPACITY_MAX,
+            Some(cpu) => *capacity.get(usize::from(cpu)).ok_or_else(|| RtAppError {
+                file: self.file.clone(),
+                pos: self.global.calibration_pos,
+                key: "global.calibration".into(),
+                problem: Problem::Value {
+                    found: format!("\"CPU{cpu}\""),
+                    want: format!("\"CPU0\" to \"CPU{}\", the CPUs of the machine", nr_cpus - 1),
+                },
+            })?,
+        };
         let mut c = Compiler {
             rt: self,
             nr_cpus,
+            speed,
             workload: Workload { groups, ..Workload::default() },
             app: App { cumulative_slack: self.global.cumulative_slack, ..App::default() },
             objects: HashMap::new(),
@@ -78,6 +94,8 @@ enum Kind {
 struct Compiler<'a> {
     rt: &'a RtApp,
     nr_cpus: usize,
+    /// Of the CPU by which `run` counts, in 1/1024 of the fastest.
+    speed: u64,
     workload: Workload,
     app: App,
     objects: HashMap<(Kind, &'a str), ObjId>,
@@ -251,7 +269,7 @@ impl<'a> Compiler<'a> {
     fn event(&mut self, kind: &'a EventKind, own_timers: &mut HashMap<&'a str, u32>) {
         let us = |n: u32| u64::from(n) * NS_PER_US;
         let step = match kind {
-            EventKind::Run(n) => Step::Run(us(*n)),
+            EventKind::Run(n) => Step::Run((us(*n) * self.speed).div_ceil(CAPACITY_MAX)),
             EventKind::RunForever => Step::Run(FOREVER_NS),
             EventKind::Runtime(n) => Step::Runtime(us(*n)),
             EventKind::Sleep(n) => Step::Sleep(us(*n)),

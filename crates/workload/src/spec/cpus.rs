@@ -1,8 +1,8 @@
 //! Lists of CPUs, as taskset(1) takes them.
 
 use super::value::Bad;
+use contend_machine::{ends_of, write_list};
 use contend_platform::CpuId;
-use contend_sched::cpuset::{ends_of, write_list};
 use fixedbitset::FixedBitSet;
 
 /// CPUs that tasks may run on, at least one.

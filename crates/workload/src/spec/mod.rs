@@ -66,11 +66,13 @@ pub(crate) trait Build: Keys {
 
 /// What a workload is made for.
 #[derive(Clone, Copy, Debug)]
-pub struct Target {
+pub struct Target<'a> {
     /// It has CPUs 0 to `nr_cpus - 1`.
     pub nr_cpus: usize,
     /// How fast they compute, `cpu.speed` of the machine's file; 0: not known.
     pub speed: u64,
+    /// How much each of them computes, in 1/1024 of the fastest; empty: they are all alike.
+    pub capacity: &'a [u64],
 }
 
 /// What became of the files that a workload was made from.
@@ -565,7 +567,7 @@ impl WorkloadSpec {
     /// # Errors
     /// A file that cannot be read or is not right; a CPU that the machine lacks.
     pub fn build(&self, nr_cpus: usize, read: ReadFile<'_>) -> Result<Workload, WorkloadError> {
-        self.build_in(Groups::default(), Target { nr_cpus, speed: 0 }, read).map(|(w, _)| w)
+        self.build_in(Groups::default(), Target { nr_cpus, speed: 0, capacity: &[] }, read).map(|(w, _)| w)
     }
 
     /// [`WorkloadSpec::build`] where there are groups already, on a machine of known speed; with what became of recordings.
@@ -575,7 +577,7 @@ impl WorkloadSpec {
     pub fn build_in(
         &self,
         groups: Groups,
-        target: Target,
+        target: Target<'_>,
         read: ReadFile<'_>,
     ) -> Result<(Workload, Origins), WorkloadError> {
         let mut w = Workload { groups, ..Workload::default() };
@@ -641,11 +643,11 @@ impl WorkloadSpec {
     fn add(
         &self,
         w: &mut Workload,
-        target: Target,
+        target: Target<'_>,
         read: ReadFile<'_>,
         origins: &mut Origins,
     ) -> Result<(), WorkloadError> {
-        let Target { nr_cpus, speed } = target;
+        let Target { nr_cpus, speed, capacity } = target;
         let bytes = |file: &str| read(file).map_err(|source| WorkloadError::Read { file: file.into(), source });
         match self {
             WorkloadSpec::Hackbench(s) => s.build(w, nr_cpus),
@@ -670,7 +672,11 @@ impl WorkloadSpec {
             WorkloadSpec::IperfServer(s) => s.build(w, nr_cpus),
             WorkloadSpec::RtApp(s) => {
                 let text = String::from_utf8_lossy(&bytes(&s.file)?).into_owned();
-                *w = crate::rtapp::parse(&text, &s.file)?.workload_in(std::mem::take(&mut w.groups), nr_cpus)?;
+                *w = crate::rtapp::parse(&text, &s.file)?.workload_in(
+                    std::mem::take(&mut w.groups),
+                    nr_cpus,
+                    capacity,
+                )?;
                 Ok(())
             }
             WorkloadSpec::Recording(s) => {

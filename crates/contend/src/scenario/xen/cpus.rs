@@ -1,8 +1,7 @@
 //! Sets of pCPUs as `xl` writes them.
 
-use contend_machine::Topology;
+use contend_machine::{Topology, ends_of};
 use contend_platform::CpuId;
-use contend_sched::cpuset::ends_of;
 use contend_sched::xen::mask::CpuMask;
 
 /// What may stand for a set of pCPUs.

@@ -4,6 +4,7 @@
 use contend_machine::Machine;
 use contend_platform::Ordering::{Relaxed, Release};
 use contend_platform::{CpuId, Platform, SchedPlatform, TaskId, Time};
+use contend_sched::capacity::Told;
 use contend_sched::class::Sched;
 use contend_sched::cpuset::Affinity;
 use contend_sched::features::{Features, PolicyKind, Preset};
@@ -159,7 +160,7 @@ pub fn stage_on(machine: Machine, features: Features, live: bool, script: impl F
     engine.idle_polls.set(features.idle_polling);
     let p = Sim::new(Rc::clone(&engine), None);
     let policy = Cfs::new(&features, topo.nr_cpus());
-    let mut kernel = Kernel::new(&p, topo, features, policy, 4 * MS);
+    let mut kernel = Kernel::new(&p, topo, Told::Nothing, features, policy, 4 * MS);
     kernel.pack_vcpus(vcpu_pack);
     let kernel = Rc::new(kernel);
     let done = Rc::new(RefCell::new(false));

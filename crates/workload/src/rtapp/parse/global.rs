@@ -22,8 +22,7 @@ impl Parser<'_> {
     }
 
     fn global_key(&mut self, m: &Member<'_>, g: &mut Global) -> Result<(), RtAppError> {
-        let host = "settings of logs, calibration and memory locking concern the host that runs rt-app and have no \
-                    effect here";
+        let host = "settings of logs and memory locking concern the host that runs rt-app and have no effect here";
         match &*m.key {
             "duration" => {
                 let n = self.int(m, -1, INT_MAX, "a whole number of seconds or -1")?;
@@ -48,18 +47,24 @@ impl Parser<'_> {
             }
             "calibration" => {
                 let item = self.value(m)?;
+                g.calibration_pos = self.lines.pos(m.at);
                 match &item.node {
                     Node::Number(_) => {
                         self.int_item(item, 1, INT_MAX, "ns per loop")?;
+                        g.calibrated_on = None;
+                        let what = "\"calibration\" in ns per loop is of a processor that is not known here: 1 us of `run` is 1 us of the \
+                                    machine's fastest CPUs";
+                        self.count(what, m.at);
                     }
-                    Node::String(s) if s.strip_prefix("CPU").is_some_and(|n| n.parse::<u16>().is_ok()) => {}
+                    Node::String(s) if let Some(Ok(cpu)) = s.strip_prefix("CPU").map(str::parse) => {
+                        g.calibrated_on = Some(cpu);
+                    }
                     Node::String(s) => {
                         let found = format!("{:?}", cut(s));
                         return Err(self.error(item.at, Problem::Value { found, want: "\"CPU0\", \"CPU1\"...".into() }));
                     }
                     _ => return Err(self.wrong_type(item, "\"CPU<n>\" or ns per loop")),
                 }
-                self.count(host, m.at);
             }
             "lock_pages" | "gnuplot" => {
                 self.bool(m)?;

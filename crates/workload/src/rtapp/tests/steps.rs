@@ -319,9 +319,11 @@ fn samples_load_and_their_notes_say_what_is_lost() {
     assert_eq!(notes, NOTES);
 }
 
-const NOTES: [&str; 11] = [
-    "periodic.json:20: settings of logs, calibration and memory locking concern the host that runs \
-     rt-app and have no effect here (4 times)",
+const NOTES: [&str; 12] = [
+    "periodic.json:20: \"calibration\" in ns per loop is of a processor that is not known here: 1 us of `run` \
+     is 1 us of the machine's fastest CPUs",
+    "periodic.json:20: settings of logs and memory locking concern the host that runs \
+     rt-app and have no effect here (3 times)",
     "locks.json:24: \"loop\" beside events ends the task after so many rounds, as the tutorial says; \
      rt-app 1.0 itself goes on until \"duration\"",
     "locks.json:26: the section \"resources\" has no effect: events create what they name",
@@ -329,7 +331,7 @@ const NOTES: [&str; 11] = [
      inherited here",
     "workgen.json:6: 2 times a key repeats another of the same object (first here); each counts, as with \
      workgen, whereas rt-app alone keeps only the last",
-    "workgen.json:13: settings of logs, calibration and memory locking concern the host that runs \
+    "workgen.json:13: settings of logs and memory locking concern the host that runs \
      rt-app and have no effect here (2 times)",
     "hints.json:7: \"b\" loops for ever and there is no \"duration\": the run ends only where its caller \
      sets an end",
@@ -364,4 +366,30 @@ fn task_groups_are_made_and_phases_move_between_them() {
     let said = "f:1:18: tasks.a.taskgroup: \"web\" is not valid here, want a path such as /web or /web/api, at most 16 deep, as \
                 below /sys/fs/cgroup";
     assert_eq!(e.expect_err("no path").to_string(), said);
+}
+
+#[test]
+fn run_counts_by_the_cpu_that_calibrates() {
+    let play = |global: &str, capacity: &[u64]| {
+        let text = format!(r#"{{"global": {{ {global} }}, "tasks": {{"a": {{"loop": 1, "run": 1000}}}}}}"#);
+        let w = parse(&text, "f").and_then(|app| app.workload_in(Default::default(), 2, capacity));
+        w.map(|mut w| Player::new(w.tasks.remove(0)).play(9)).map_err(|e| e.to_string())
+    };
+    let both = [512, 1024];
+    for (global, capacity, ran) in [
+        ("", &both[..], 500),
+        (r#""calibration": "CPU0""#, &both, 500),
+        (r#""calibration": "CPU1""#, &both, 1000),
+        (r#""calibration": 180"#, &both, 1000),
+        (r#""calibration": "CPU0""#, &[], 1000),
+        // All alike: which of them does not matter, even if there are not so many.
+        (r#""calibration": "CPU9""#, &[], 1000),
+    ] {
+        assert_eq!(play(global, capacity), Ok(format!("run {ran}, exit")), "{global} {capacity:?}");
+    }
+    let e = play(r#""calibration": "CPU2""#, &both).expect_err("no such CPU");
+    assert_eq!(
+        e,
+        "f:1:14: global.calibration: \"CPU2\" is not valid here, want \"CPU0\" to \"CPU1\", the CPUs of the machine"
+    );
 }

@@ -46,7 +46,7 @@ fn writers_do_not_run_away() {
 #[test]
 fn the_shipped_recording_does_its_recorded_work() {
     let s = spec("recording", &[("file", SHIPPED)]);
-    let target = Target { nr_cpus: 2, speed: 0 };
+    let target = Target { nr_cpus: 2, speed: 0, capacity: &[] };
     let (_, origins) = s.build_in(Default::default(), target, &|f| std::fs::read(f)).expect("a recording");
     let r = &origins.recordings[0];
     assert_eq!((r.tasks, r.initial, r.forks), (81, 1, 80), "{r}");
