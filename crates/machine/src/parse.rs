@@ -323,11 +323,13 @@ impl<'a> Source<'a> {
                     (None, Some(t)) if entries_of(key.arity, Some(t)) == Some(0) => Vec::new(),
                     (None, None) if key.arity == Arity::PerKind => Vec::new(),
                     (None, _) => {
-                        let right = format!(
-                            "write {} = {}, or add \"{section}\" to the array `defaults`",
-                            key.field,
-                            if key.arity.is_array() { "[..]" } else { COST_FORM }
-                        );
+                        let form = if key.arity.is_array() { "[..]" } else { COST_FORM };
+                        let right = match key.arity {
+                            Arity::PerKind => {
+                                format!("write {} = {form}: one for each kind of topology.kinds", key.field)
+                            }
+                            _ => format!("write {} = {form}, or add \"{section}\" to the array `defaults`", key.field),
+                        };
                         return self.missing(line, full, right);
                     }
                 };
