@@ -116,7 +116,7 @@ def test_kinds_of_cores(contend: Contend, tmp_path: Path) -> None:
     done = contend("machine", "import", "--sysfs", "phone", "--out", "phone.toml")
     assert (done.returncode, done.stderr) == (0, "") and "one speed" not in done.stdout
     assert kinds(tmp_path / "phone.toml") == [("little", "0-2", 325), ("middle", "3-5", 828), ("big", "6", 1024)]
-    (tmp_path / "rt.json").write_text('{"tasks": {"a": {"run": 100000}}, "global": {"calibration": "CPU6"}}')
+    (tmp_path / "rt.json").write_text('{"tasks": {"a": {"loop": 1, "run": 100000}}, "global": {"calibration": "CPU6"}}')
     run = contend("run", "rt.json", "--machine", "phone.toml", "--json")
     assert run.returncode == 0, run.stderr
     assert [k["nr_cpus"] for k in json.loads(run.stdout)["cpu_kinds"]] == [3, 3, 1]

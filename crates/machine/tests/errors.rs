@@ -372,3 +372,87 @@ fn set() {
     assert!(message.starts_with("--set: kernel.ns: unknown key; keys of kernel are syscall, ttwu, "), "{message}");
     assert_eq!(m, before);
 }
+
+#[test]
+fn kinds() {
+    let kinds = |list: &str| edited("slit = [[10, 21],", &format!("kinds = {list}\nslit = [[10, 21],"));
+    let form = "an array of { name = \"..\", cpus = \"0-3\" }";
+    for (list, said) in [
+        ("\"0-7\"", format!("topology.kinds: found \"0-7\"; should be {form}")),
+        ("[]", format!("topology.kinds: found an array; should be {form}")),
+        ("[\"0-7\"]", format!("topology.kinds: found \"0-7\"; should be {form}")),
+        ("[{ name = \"a\" }]", format!("topology.kinds.cpus: missing; write {form}")),
+        ("[{ name = \"a\", cpu = \"0-7\" }]", "topology.kinds.cpu: unknown key; did you mean cpus?".into()),
+        (
+            "[{ name = \"a b\", cpus = \"0-7\" }]",
+            "topology.kinds.name: found \"a b\"; should be 1 to 16 letters, digits and hyphens".into(),
+        ),
+        (
+            "[{ name = \"a\", cpus = \"0-15\" }]",
+            "topology.kinds: contradictory: found 1 kinds; 2 to 16 kinds, or no `kinds` where all cores are alike".into(),
+        ),
+        (
+            "[{ name = \"a\", cpus = \"0-7\" }, { name = \"b\", cpus = \"8-16\" }]",
+            "topology.kinds: contradictory: found cpus = \"8-16\"; CPUs from 0 to 15, such as \"0-3,8\"".into(),
+        ),
+        (
+            "[{ name = \"a\", cpus = \"\" }, { name = \"b\", cpus = \"0-15\" }]",
+            "topology.kinds: contradictory: found cpus = \"\"; CPUs from 0 to 15, such as \"0-3,8\"".into(),
+        ),
+        (
+            "[{ name = \"a\", cpus = \"0-8\" }, { name = \"b\", cpus = \"8-15\" }]",
+            "topology.kinds: contradictory: found CPU 8 of \"a\" and of \"b\"; each CPU is of one kind".into(),
+        ),
+        (
+            "[{ name = \"a\", cpus = \"0-7\" }, { name = \"b\", cpus = \"9-15\" }]",
+            "topology.kinds: contradictory: found CPU 8 of no kind; each CPU is of one kind".into(),
+        ),
+        (
+            "[{ name = \"a\", cpus = \"0-7\" }, { name = \"a\", cpus = \"8-15\" }]",
+            "topology.kinds: contradictory: found kind \"a\" twice, as number 0 and 1; a name for each kind".into(),
+        ),
+        // Cores-first: CPUs 0 and 8 are the threads of core 0.
+        (
+            "[{ name = \"a\", cpus = \"0-7\" }, { name = \"b\", cpus = \"8-15\" }]",
+            "topology: contradictory: found CPUs 0 and 8 of two kinds, both threads of core 0; all threads of a core are of one kind"
+                .into(),
+        ),
+    ] {
+        let m = kinds(list).replace("topology.kinds: contradictory", "topology: contradictory");
+        let said = said.replace("topology.kinds: contradictory", "topology: contradictory");
+        assert_eq!(m, format!("m.toml:10: {said}"), "{list}");
+    }
+    let good = "[{ name = \"a\", cpus = \"0-3,8-11\" }, { name = \"b\", cpus = \"4-7,12-15\" }]";
+    assert_eq!(
+        kinds(good),
+        "m.toml:16: cpu.capacity: missing; write capacity = [..]: one for each kind of topology.kinds"
+    );
+    let with = |capacity: &str| {
+        let text = base().replace("slit = [[10, 21],", &format!("kinds = {good}\nslit = [[10, 21],"));
+        Machine::parse(&text.replace("[cpu]\n", &format!("[cpu]\ncapacity = {capacity}\n")), "m.toml")
+    };
+    let cost = |v: u64| format!("{{ value = {v}, lo = {v}, hi = {v}, source = \"a test\" }}");
+    let m = with(&format!("[{}, {}]", cost(512), cost(1024))).expect("a machine of two kinds");
+    assert_eq!(Machine::parse(&m.to_toml(), "again.toml").expect("as written"), m);
+    assert_eq!(m.capacities().iter().sum::<u64>(), 8 * 512 + 8 * 1024);
+    let refused = |capacity: String| with(&capacity).expect_err("refused").to_string();
+    assert_eq!(
+        refused(format!("[{}]", cost(1024))),
+        "m.toml:17: cpu.capacity: found 1 entries; should be 2: one for each kind of topology.kinds, in that order, the machine has 2"
+    );
+    assert_eq!(
+        refused(format!("[{}, {}]", cost(512), cost(1025))),
+        "m.toml:17: cpu.capacity.1.value: found 1025; should be 1 to 1024"
+    );
+    let fastest = "1024, with lo = 1024, for the fastest kind: it is what the others are compared with";
+    assert_eq!(
+        refused(format!("[{}, {}]", cost(512), cost(900))),
+        format!("m.toml:17: cpu.capacity: found 900 as the largest; should be {fastest}")
+    );
+    let mut m = m;
+    let e = m.set("cpu.capacity.1", "800").expect_err("refused").to_string();
+    assert_eq!(e, format!("--set: cpu.capacity.1: found 800 as the largest; should be {fastest}"));
+    assert_eq!(m.capacities().iter().max(), Some(&1024), "nothing was changed");
+    m.set("cpu.capacity.0", "300").expect("another speed");
+    assert_eq!(m.capacities().iter().min(), Some(&300));
+}

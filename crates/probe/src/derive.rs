@@ -17,7 +17,7 @@ use crate::sysfs::RawIdleState;
 use crate::{Check, How, Row};
 
 /// A cost that was found.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Found {
     /// As in a machine file.
     pub section: &'static str,
@@ -414,6 +414,7 @@ mod tests {
             private_kib: None,
             llc_kib: None,
             kinds: vec![],
+            capacity: vec![],
             asym_packing: false,
             notes: vec![],
         }

@@ -21,8 +21,9 @@ use contend_machine::{
 };
 use contend_platform::CpuId;
 
-use crate::ProbeError;
+use crate::derive::Found;
 use crate::sysfs::{CoreType, CpuSet, Raw, RawCache, RawCpu};
+use crate::{How, ProbeError};
 
 /// Sizes in KiB: smallest, most common and largest over the CPUs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -48,8 +49,10 @@ pub struct Layout {
     pub private_kib: Option<Sizes>,
     /// The last-level cache.
     pub llc_kib: Option<Sizes>,
-    /// Kinds of cores with what the kernel takes them for, the slowest first; none where all are alike.
-    pub kinds: Vec<(Kind, Cost)>,
+    /// Kinds of cores, the slowest first; none where all are alike.
+    pub kinds: Vec<Kind>,
+    /// `cpu.capacity` of each.
+    pub capacity: Vec<Found>,
     /// The kernel knows which of them to prefer, not how much each computes (x86).
     pub asym_packing: bool,
     /// What was assumed or corrected, in words.
@@ -120,19 +123,13 @@ pub fn layout(raw: &Raw) -> Result<Layout, ProbeError> {
     let places = (0..n).map(place).collect();
     let private_kib = sizes(raw.cpus.iter().filter_map(private));
     let llc_kib = sizes(caches.iter().filter_map(|c| c.and_then(|c| c.kib)));
-    let kinds = kinds(raw, &core_of, &mut notes);
+    let (kinds, capacity) = kinds(raw, &core_of, &mut notes).into_iter().unzip::<_, _, Vec<_>, Vec<_>>();
     let asym_packing = !kinds.is_empty() && raw.cpus.iter().any(|c| c.core_type.is_some() && c.capacity.is_none());
-    Ok(Layout { kernel_cpu, places, slit, private_kib, llc_kib, kinds, asym_packing, notes })
-}
-
-/// A kind of cores: how it compares, and the name and capacity that the file gives it.
-struct Sort {
-    name: String,
-    capacity: Cost,
+    Ok(Layout { kernel_cpu, places, slit, private_kib, llc_kib, kinds, capacity, asym_packing, notes })
 }
 
 /// Kinds of cores, the slowest first, where all CPUs tell theirs and they differ: by capacity, or by the type of hybrid processors.
-fn kinds(raw: &Raw, core_of: &[usize], notes: &mut Vec<String>) -> Vec<(Kind, Cost)> {
+fn kinds(raw: &Raw, core_of: &[usize], notes: &mut Vec<String>) -> Vec<(Kind, Found)> {
     let all = |of: fn(&RawCpu) -> Option<u64>| {
         let of: Option<Vec<u64>> = raw.cpus.iter().map(of).collect();
         of.filter(|of| of.iter().any(|k| *k != of[0]))
@@ -152,16 +149,16 @@ fn kinds(raw: &Raw, core_of: &[usize], notes: &mut Vec<String>) -> Vec<(Kind, Co
         return Vec::new();
     }
     let sorts = if by == "types" { by_type(&values) } else { by_capacity(&values) };
-    let kind = |(value, Sort { name, capacity }): (&u64, Sort)| {
+    let kind = |(value, (name, how, cost)): (&u64, (String, How, Cost))| {
         let cpus = (0..of.len()).filter(|c| of[*c] == *value);
         let cpus = std::fmt::from_fn(|f| write_list(f, cpus.clone())).to_string();
-        (Kind { name, cpus }, capacity)
+        (Kind { name, cpus }, Found { section: "cpu", field: "capacity", how, cost })
     };
     values.iter().zip(sorts).map(kind).collect()
 }
 
-/// A kind of each of these capacities, ascending.
-fn by_capacity(values: &[u64]) -> Vec<Sort> {
+/// Name and capacity of a kind for each of these `cpu_capacity`, ascending.
+fn by_capacity(values: &[u64]) -> Vec<(String, How, Cost)> {
     let max = values[values.len() - 1];
     let name = |i: usize| match (values.len(), i) {
         (2 | 3, 0) => "little".to_string(),
@@ -175,14 +172,14 @@ fn by_capacity(values: &[u64]) -> Vec<Sort> {
         let source = format!(
             "the kernel's cpu_capacity, {of} of {max}, which comes from firmware; a fifth off either way for other programs (estimate)"
         );
-        Sort { name: name(i), capacity: Cost { value, lo: lo.max(1), hi, source } }
+        (name(i), How::Declared, Cost { value, lo: lo.max(1), hi, source })
     };
     values.iter().enumerate().map(sort).collect()
 }
 
-/// A kind of each of these types of x86's hybrid processors ([`CoreType`]). How much slower is not told: on the desktops of 2021 to 2024 an
+/// The same for each of these types of x86's hybrid processors ([`CoreType`]). How much slower is not told: on the desktops of 2021 to 2024 an
 /// efficient core has some 70 to 75 % of the clock and does some 65 to 90 % as much in a cycle (general knowledge, not checked).
-fn by_type(values: &[u64]) -> Vec<Sort> {
+fn by_type(values: &[u64]) -> Vec<(String, How, Cost)> {
     let sort = |of: &u64| {
         let (name, (lo, value, hi)) = match *of {
             of if of == CoreType::Core as u64 => ("P", (CAPACITY_MAX, CAPACITY_MAX, CAPACITY_MAX)),
@@ -195,13 +192,13 @@ fn by_type(values: &[u64]) -> Vec<Sort> {
                 "estimate: clock and work a cycle of such cores against the fast ones, general knowledge, not checked; contend probe measures it"
             }
         };
-        Sort { name: name.into(), capacity: Cost { value, lo, hi, source: source.into() } }
+        (name.into(), How::Estimate, Cost { value, lo, hi, source: source.into() })
     };
     // Without fast ones the fastest there is counts.
-    let mut sorts: Vec<Sort> = values.iter().map(sort).collect();
-    if let Some(fastest) = sorts.last_mut() {
-        fastest.capacity =
-            Cost { value: CAPACITY_MAX, lo: CAPACITY_MAX, hi: CAPACITY_MAX, source: "by definition".into() };
+    let mut sorts: Vec<_> = values.iter().map(sort).collect();
+    if let Some((.., cost)) = sorts.last_mut() {
+        let source = "by definition".into();
+        *cost = Cost { value: CAPACITY_MAX, lo: CAPACITY_MAX, hi: CAPACITY_MAX, source };
     }
     sorts
 }

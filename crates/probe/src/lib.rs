@@ -260,13 +260,12 @@ fn probe_at(roots: &Roots, options: &Options, progress: &mut Progress<'_>) -> Re
     let speed = speed::measure(&measured);
     let slower: Vec<_> = (0..fastest).map(|kind| speed::measure(&of_kind(kind))).collect();
     for (kind, of) in slower.into_iter().enumerate() {
-        let (_, capacity) = &mut layout.kinds[kind];
         match speed.as_ref().zip(of) {
-            Some((fast, slow)) => *capacity = speed::compared(&slow.cost, &fast.cost),
-            None => layout.notes.push(format!(
-                "no CPU of kind {} may be used: its capacity was not measured",
-                layout.kinds[kind].0.name
-            )),
+            Some((fast, slow)) => layout.capacity[kind] = speed::compared(&slow.cost, &fast.cost),
+            None => {
+                let name = &layout.kinds[kind].name;
+                layout.notes.push(format!("no CPU of kind {name} may be used: its capacity was not measured"));
+            }
         }
     }
     let samples = plan::run(&facts, budget, progress).ok_or(ProbeError::Interrupted)?;
@@ -287,7 +286,7 @@ fn probe_at(roots: &Roots, options: &Options, progress: &mut Progress<'_>) -> Re
     Ok(Report {
         counts: [t.nr_cpus(), t.nr_cores(), t.nr_llcs(), t.nr_nodes()],
         clusters: t.nr_clusters(),
-        rows: derive::rows(&machine, &found.costs),
+        rows: derive::rows(&machine, &[&found.costs[..], &layout.capacity].concat()),
         checks: found.checks,
         notes,
         name,

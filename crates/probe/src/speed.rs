@@ -69,7 +69,7 @@ pub fn measure(cpus: &CpuSet) -> Option<Found> {
 
 /// What a CPU of speed `slow` is worth against one of speed `fast`. Programs differ in what they gain from the faster one, as they do between
 /// machines.
-pub fn compared(slow: &Cost, fast: &Cost) -> Cost {
+pub fn compared(slow: &Cost, fast: &Cost) -> Found {
     let ratio = |a: u64, b: u64| (a as f64 / b.max(1) as f64 * CAPACITY_MAX as f64).round() as u64;
     let value = ratio(slow.value, fast.value).clamp(1, CAPACITY_MAX);
     let (lo, hi) = (ratio(slow.lo, fast.hi).clamp(1, value), ratio(slow.hi, fast.lo).clamp(value, CAPACITY_MAX));
@@ -77,7 +77,7 @@ pub fn compared(slow: &Cost, fast: &Cost) -> Cost {
         "measured by contend probe: {} rounds a second against {} (cpu.speed); range: other programs",
         slow.value, fast.value
     );
-    Cost { value, lo, hi, source }
+    Found { section: "cpu", field: "capacity", how: How::Measured, cost: Cost { value, lo, hi, source } }
 }
 
 /// The fastest of bursts that have become steady, and how many there were.
@@ -140,6 +140,7 @@ mod tests {
     #[test]
     fn kinds_are_compared_by_their_speeds() {
         let cost = |value| Cost { value, lo: value * 9 / 10, hi: value * 11 / 10, source: String::new() };
+        let compared = |slow: &Cost, fast: &Cost| super::compared(slow, fast).cost;
         let c = compared(&cost(400), &cost(800));
         assert_eq!((c.lo, c.value, c.hi), (419, 512, 626));
         // Faster than the fastest, or nothing.

@@ -22,10 +22,8 @@ pub struct Head<'a> {
 /// A file with the costs that were found; `defaults` names the sections that lack some.
 pub fn machine(head: &Head<'_>, costs: &[Found]) -> String {
     let of = |section: &str, field: &str| -> Vec<&Cost> {
-        if (section, field) == ("cpu", "capacity") {
-            return head.layout.kinds.iter().map(|(_, cost)| cost).collect();
-        }
-        costs.iter().filter(|f| f.section == section && f.field == field).map(|f| &f.cost).collect()
+        let all = costs.iter().chain(&head.layout.capacity);
+        all.filter(|f| f.section == section && f.field == field).map(|f| &f.cost).collect()
     };
     let lacks = |section: &&&str| {
         keys().filter(|k| k.section == **section).any(|k| {
@@ -86,8 +84,7 @@ fn topology(out: &mut String, layout: &Layout) {
         out.push_str(&format!("slit = [\n{}]\n", layout.slit.iter().map(row).collect::<String>()));
     }
     if !layout.kinds.is_empty() {
-        let kind =
-            |(k, _): &(Kind, Cost)| format!("    {{ name = {}, cpus = {} }},\n", quoted(&k.name), quoted(&k.cpus));
+        let kind = |k: &Kind| format!("    {{ name = {}, cpus = {} }},\n", quoted(&k.name), quoted(&k.cpus));
         out.push_str(&format!("kinds = [\n{}]\n", layout.kinds.iter().map(kind).collect::<String>()));
     }
     if shape.is_none() {

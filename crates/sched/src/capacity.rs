@@ -14,6 +14,7 @@ use crate::rq::peek_taken;
 use contend_platform::Ordering::{Acquire, Relaxed};
 use contend_platform::{CpuId, SchedPlatform, TaskId, Work};
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// A CPU suits a utilisation up to four fifths of its capacity.
@@ -41,8 +42,8 @@ pub enum Told<'a> {
 #[derive(Clone, Debug)]
 pub(crate) struct Capacities {
     of: Box<[u64]>,
-    max: u64,
-    min: u64,
+    /// Those that there are, ascending.
+    values: Box<[u64]>,
     /// By which CPUs to begin (arch_asym_cpu_priority); nothing where it does not matter.
     priority: Box<[u64]>,
 }
@@ -57,13 +58,8 @@ impl Capacities {
             Told::Priority(of) => (None, asked(of, features.asym_packing)),
         };
         let of: Box<[u64]> = of.unwrap_or_else(|| vec![CAPACITY; cpus].into());
-        let (max, min) = (of.iter().copied().max(), of.iter().copied().min());
-        Capacities {
-            max: max.unwrap_or(CAPACITY),
-            min: min.unwrap_or(CAPACITY),
-            of,
-            priority: priority.unwrap_or_default(),
-        }
+        let values = of.iter().copied().collect::<BTreeSet<u64>>().into_iter().collect();
+        Capacities { of, values, priority: priority.unwrap_or_default() }
     }
     /// Are some CPUs to be filled before others?
     #[inline]
@@ -86,10 +82,14 @@ impl Capacities {
     pub(crate) fn of(&self, cpu: CpuId) -> u64 {
         self.of[cpu.index()]
     }
+    /// That of the largest.
+    pub(crate) fn max(&self) -> u64 {
+        self.values[self.values.len() - 1]
+    }
     /// Do they differ?
     #[inline]
     pub(crate) fn differ(&self) -> bool {
-        self.min != self.max
+        self.values.len() > 1
     }
     /// Do they among these?
     pub(crate) fn differ_among(&self, cpus: &[CpuId]) -> bool {
@@ -97,7 +97,7 @@ impl Capacities {
     }
     /// Are there all capacities of the machine among these CPUs?
     fn all_among(&self, cpus: &[CpuId]) -> bool {
-        self.of.iter().all(|capacity| cpus.iter().any(|c| self.of(*c) == *capacity))
+        self.values.iter().all(|value| cpus.iter().any(|c| self.of(*c) == *value))
     }
 }
 
@@ -131,7 +131,8 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         }
         let smaller = self.capacity.of(this).min(self.capacity.of(prev));
         // Within an eighth of the largest nobody is small.
-        if self.capacity.max - smaller < self.capacity.max / 8 {
+        let max = self.capacity.max();
+        if max - smaller < max / 8 {
             return None;
         }
         let util = self.wakee_util(p, task);
@@ -206,7 +207,9 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             });
             let affinity = self.affinity(p, task);
             let larger = |c: usize| self.capacity.of[c] > self.capacity.of(cpu) && affinity.allows(CpuId(c as u16));
-            if !fair || fits(util, left) || !(0..self.rqs.len()).any(larger) { 0 } else { load.max(1) }
+            // On one of the largest nobody is a misfit.
+            let suits = !fair || fits(util, left) || self.capacity.of(cpu) == self.capacity.max();
+            if suits || !(0..self.rqs.len()).any(larger) { 0 } else { load.max(1) }
         });
         let now = p.now();
         self.with_rq(p, held, |rd| {

@@ -236,6 +236,8 @@ switches! {
         // ---- balancing ----
         /// CONFIG_SCHED_CLUSTER: clusters are a level of balancing, on machines that have them (5.16).
         sched_cluster: bool = true,
+        /// On x86's hybrids too (6.6; from 5.16 on clusters were no level there, so that the order of cores decides alone; needs sched_cluster).
+        sched_cluster_hybrid: bool = true,
         /// Load balancing's era.
         balance: Balance = Balance::V6_18,
         /// Newidle balancing: a CPU about to idle looks for work.
@@ -449,6 +451,7 @@ impl Preset {
             asym_capacity: AsymCapacity::Off,
             asym_packing: false,
             sched_cluster: false,
+            sched_cluster_hybrid: false,
             balance: Balance::V3_6,
             ni_random: false,
             wakeup_next_hint: false,
@@ -533,6 +536,7 @@ impl Preset {
                 "EEVDF",
                 PolicyKind::Eevdf,
                 Features {
+                    sched_cluster_hybrid: true,
                     delay_dequeue: false,
                     ni_random: false,
                     cfs_bandwidth: CfsBandwidth::V6_3,

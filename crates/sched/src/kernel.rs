@@ -150,7 +150,9 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
         let pelt =
             matches!(features.balance, Balance::V5_2 | Balance::V6_18) || features.idle_search == IdleSearch::SisUtil;
         let capacity = Capacities::new(n, told, &features, pelt);
-        let domains = Domains::new(&topo, &capacity, features.sched_cluster);
+        let hybrid = matches!(told, Told::Priority(_));
+        let clusters = features.sched_cluster && (features.sched_cluster_hybrid || !hybrid);
+        let domains = Domains::new(&topo, &capacity, clusters);
         let locks = LockFactory::new(p, n, features.spinlock);
         let learned = DomainLearned::new(NewidleRatio::new(features.newidle_ratio as u32));
         let rq = |cpu| {
@@ -185,7 +187,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             nohz_next: AtomicU64::new(0),
             rt: OnceLock::new(),
             pelt,
-            clusters_first: topo.has_clusters() && features.sched_cluster && features.sis_cluster,
+            clusters_first: topo.has_clusters() && clusters && features.sis_cluster,
             vcpu_pack: false,
             busy_freq_pct: 100,
             seed: 0,

@@ -221,3 +221,16 @@ fn a_sibling_is_no_better_than_an_efficient_core() {
         }
     }
 }
+
+/// Clusters of efficient cores are a level from 6.6 on.
+#[test]
+fn clusters_of_hybrids_by_era() {
+    for (name, clusters) in [("linux-5.8", false), ("linux-6.0", false), ("linux-6.6", true), ("linux-6.18", true)] {
+        let r = run_on(machine(HYBRID), &preset(name), of([hog("hog", MS)]), 10 * MS);
+        let of_e_core = r.cpus[16].domains.iter().any(|d| d.0 == contend_sched::domains::Level::Cls);
+        assert_eq!(of_e_core, clusters, "{name}");
+    }
+    // Elsewhere from 5.16 on.
+    let r = run_on(machine("1n2k4c"), &preset("linux-6.0"), of([hog("hog", MS)]), 10 * MS);
+    assert!(r.cpus[0].domains.iter().any(|d| d.0 == contend_sched::domains::Level::Cls));
+}

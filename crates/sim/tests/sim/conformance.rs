@@ -311,6 +311,8 @@ fn conforms(name: &str, features: &Features, simulate: Simulate<'_>) {
         ("2n2l2c2t", 40, 4),
         ("2n1l8c2t", 20, 5),
         ("4n1l8c2t", 200, 6),
+        ("kirin-960-8c", 24, 7),
+        ("alder-lake-16c-24t", 40, 8),
     ];
     // Without slices or wake-up preemption the competitors may keep a pipe to themselves for ever: rightly so.
     // FIFO has no groups.

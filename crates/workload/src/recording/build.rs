@@ -1,5 +1,6 @@
 //! From events to the chains of tasks.
 
+use contend_machine::CAPACITY_MAX;
 use contend_sim::os::histogram;
 use contend_trace::event::{Comm, Event, Kind, TaskRef, TaskState, syscall};
 use hdrhistogram::Histogram;
@@ -19,6 +20,8 @@ pub struct Builder {
     sessions: Sessions,
     /// What the recorded kernel's own way takes.
     work: KernelWork,
+    /// How much each CPU computes, in 1/1024 of the fastest; nothing where they are alike.
+    capacity: Vec<u64>,
     /// The number of the next session that begins.
     next_session: u32,
     tasks: Vec<Chain>,
@@ -74,9 +77,10 @@ const TAILS_MIN: u64 = 10;
 const CPUS_MAX: u32 = 1 << 16;
 
 impl Builder {
-    pub fn new(sessions: Sessions, work: KernelWork) -> Self {
+    pub fn new(sessions: Sessions, work: KernelWork, capacity: Vec<u64>) -> Self {
         Builder {
             work,
+            capacity,
             next_session: sessions.values().max().map_or(1, |last| last.saturating_add(1)),
             sessions,
             tasks: Vec::new(),
@@ -312,7 +316,10 @@ impl Builder {
             let spun = spun.min(ran - interrupts);
             t.counts.interrupts_ns += interrupts;
             t.counts.spun_ns += spun;
-            t.run = t.run.saturating_add(ran - interrupts - spun);
+            // On a slow core the same work took longer.
+            let capacity = self.capacity.get(cpu as usize).copied().unwrap_or(CAPACITY_MAX);
+            let work = u128::from(ran - interrupts - spun) * u128::from(capacity) / u128::from(CAPACITY_MAX);
+            t.run = t.run.saturating_add(work as u64);
             t.state = State::Running(ts.max(since));
         }
     }

@@ -166,7 +166,7 @@ impl RecordingSpec {
             Format::Xentrace => KernelWork::default(),
             _ => KernelWork::of(&machine),
         };
-        let mut chains = build::Builder::new(sessions, work);
+        let mut chains = build::Builder::new(sessions, work, machine.capacities());
         let mut waits = Waits::default();
         let mut newidle = Newidle::default();
         let xen = reader.format() == Format::Xentrace;

@@ -120,6 +120,24 @@ fn run_times_are_those_of_the_machine_that_runs() {
     assert_eq!(said, "small: run times as recorded: the recorded machine has no cpu.speed");
 }
 
+/// What a slow core took longer for is the same work: of 34 us of runs 23 were on CPU 0.
+#[test]
+fn runs_on_slow_cores_count_by_their_capacity() {
+    let text = String::from_utf8(free()).expect("text");
+    let cost = |v: u64| format!("{{ value = {v}, lo = {v}, hi = {v}, source = \"a test\" }}");
+    let kinds = "kinds = [{ name = \"slow\", cpus = \"0\" }, { name = \"fast\", cpus = \"1\" }]\n\n[lines]";
+    let two = text.replacen("\n[lines]", kinds, 1);
+    let two = two.replacen("[cpu]\n", &format!("[cpu]\ncapacity = [{}, {}]\n", cost(512), cost(1024)), 1);
+    assert_eq!(Machine::parse(&two, "two.toml").expect("a machine").capacities(), [512, 1024]);
+    let ran = |machine: &str| {
+        let mut w = Workload::default();
+        small().build(&mut w, 0, SMALL.as_bytes().to_vec(), &|_| Ok(machine.into())).expect("a recording");
+        user_ns(&simulated("2c", w))
+    };
+    let (alike, of_kinds) = (ran(&text), ran(&two));
+    assert!((alike - of_kinds).abs_diff(23_000 / 2) <= 100, "{alike} and {of_kinds} ns");
+}
+
 /// What is wrong in a model's text is said with its line, or its key.
 #[test]
 fn a_wrong_model_is_refused_where_it_is_wrong() {
