@@ -24,7 +24,7 @@ help: ## Show this list
 demo: build ## Build, run the shipped recording on an 88-CPU machine under two wake-up paths, say why they differ
 	@sh scenarios/demo.sh $(CONTEND)
 
-test: lint ## Everything but whole studies: formats, lints, all tests (under 20 minutes)
+test: lint ## Everything but whole studies: formats, lints, all tests (20 to 26 minutes on 2 cores)
 	$(CARGO) test --workspace --locked --no-run --quiet
 	@# The model checkers keep one core busy; the other builds.
 	@$(MAKE) --no-print-directory -j2 rust-test build
@@ -61,7 +61,7 @@ bench: build $(VENV)/dev-ready ## The project's figures: dispatches and messages
 	$(BIN)/python scenarios/figures.py
 
 build: $(VENV)/ready ## Build the release wheel into .venv; the tool is .venv/bin/contend
-	$(BIN)/maturin develop --release --locked --quiet >/dev/null
+	MAKEFLAGS= $(BIN)/maturin develop --release --locked --quiet >/dev/null
 	@$(CONTEND) --version
 
 lint: $(VENV)/dev-ready ## Formatters, clippy, the lock crate without std and as a package, ruff, mypy
@@ -78,8 +78,8 @@ lint: $(VENV)/dev-ready ## Formatters, clippy, the lock crate without std and as
 	$(BIN)/mypy
 
 rust-test: ## All Rust tests
-	PROPTEST_RNG_SEED=$(SEED) $(CARGO) test --workspace --locked
-	PROPTEST_RNG_SEED=$(SEED) $(CARGO) test --locked -p contend-platform -p contend-locks --all-features
+	MAKEFLAGS= PROPTEST_RNG_SEED=$(SEED) $(CARGO) test --workspace --locked
+	MAKEFLAGS= PROPTEST_RNG_SEED=$(SEED) $(CARGO) test --locked -p contend-platform -p contend-locks --all-features
 
 python-test: build $(VENV)/dev-ready ## Python: stubs, tests
 	$(BIN)/python -m mypy.stubtest contend._core
