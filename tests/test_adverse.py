@@ -322,6 +322,10 @@ def test_features_that_the_policy_does_not_read(contend: Contend, small: Path) -
     assert json.loads(contend("explain", "r", "--json").stdout)["warnings"] == [said]
     done = contend("run", small, "--policy", "linux-5.2", "--set", "latency_ns=24000000")
     assert done.stderr == ""
+    done = contend("run", small, "--set", "asym_capacity=off")
+    assert done.stderr == "warning: asym_capacity does nothing: all CPUs of this machine are alike\n"
+    done = contend("run", small, "--machine", "kirin-960-8c", "--set", "asym_capacity=off")
+    assert done.stderr == ""
     guest = {"name": "vm", "vcpus": 1, "workload": {"kind": "hogs", "duration_ms": 5}}
     scenario = {"machine": "4c", "guest": [guest], "horizon_s": 0.01}
 

@@ -54,6 +54,9 @@ OUTCOMES = {
     "panic": "code of a policy or a program panicked",
 }
 
+OF_KINDS = ("asym_capacity", "asym_packing", "sched_cluster_hybrid")
+"""Features of machines with several kinds of CPUs."""
+
 LOCKS_SHOWN = 10
 TASKS_SHOWN = 10
 
@@ -98,6 +101,9 @@ def unread(summary: dict[str, Any]) -> list[str]:
                 said.append(f"{key} does nothing under {ours}: only {only} reads it")
     else:
         said += [f"{key} does nothing under {why}" for key, why in _unread(summary["policy"], sets)]
+        if summary.get("cpu_kinds") == []:
+            alike = "does nothing: all CPUs of this machine are alike"
+            said += [f"{key} {alike}" for key in OF_KINDS if key in sets]
         if sets.get("kvm.directed_yield") == "ple-off":
             off = "does nothing under kvm.directed_yield = ple-off: there are no pause-loop exits"
             said += [f"{key} {off}" for key in sets if key.startswith("kvm.ple_")]
