@@ -117,9 +117,11 @@ def test_kinds_of_cores(contend: Contend, tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "") and "one speed" not in done.stdout
     assert kinds(tmp_path / "phone.toml") == [("little", "0-2", 325), ("middle", "3-5", 828), ("big", "6", 1024)]
     (tmp_path / "rt.json").write_text('{"tasks": {"a": {"loop": 1, "run": 100000}}, "global": {"calibration": "CPU6"}}')
-    run = contend("run", "rt.json", "--machine", "phone.toml", "--json")
+    run = contend("run", "rt.json", "--machine", "phone.toml", "--json", "--out", "r")
     assert run.returncode == 0, run.stderr
     assert [k["nr_cpus"] for k in json.loads(run.stdout)["cpu_kinds"]] == [3, 3, 1]
+    explained = contend("explain", "r").stdout
+    assert "Kinds of CPUs" in explained and "middle (3-5)" in explained
 
     # Offline CPUs may have been the fastest.
     tree("slow", [512, 512, 512, 1024, 256, 256, 256, 256])

@@ -398,8 +398,11 @@ fn groups(plan: &Plan, r: &RunResult) -> Vec<Group> {
     made.map(row).collect()
 }
 
-/// The kinds of CPUs, each with what ran there.
+/// The kinds of CPUs, each with what ran there. (Xen knows of none, and books what its pCPUs run elsewhere.)
 fn cpu_kinds(plan: &Plan, r: &RunResult) -> Vec<CpuKind> {
+    if plan.xen.is_some() {
+        return Vec::new();
+    }
     let topo = &plan.machine.topology;
     let of = |kind: usize| {
         r.cpus.iter().enumerate().filter(move |(c, _)| topo.kind_of(CpuId(*c as u16)) == kind).map(|(_, c)| c)
