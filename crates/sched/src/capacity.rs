@@ -96,7 +96,7 @@ impl Capacities {
         self.differ() && cpus.iter().any(|c| self.of(*c) != self.of(cpus[0]))
     }
     /// Are there all capacities of the machine among these CPUs?
-    fn all_among(&self, cpus: &[CpuId]) -> bool {
+    pub(crate) fn all_among(&self, cpus: &[CpuId]) -> bool {
         self.values.iter().all(|value| cpus.iter().any(|c| self.of(*c) == *value))
     }
 }
@@ -140,7 +140,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
             return None;
         }
         let mut cpu = prev;
-        for domain in self.domains.of(prev).iter().rev().filter(|d| self.capacity.differ_among(&d.span)) {
+        for domain in self.domains.of(prev).iter().rev().filter(|d| d.asym) {
             cpu = self.most_spare(p, domain, cpu, util, affinity);
         }
         affinity.allows(cpu).then_some(cpu)
@@ -183,7 +183,7 @@ impl<P: SchedPlatform, L: Policy> Kernel<P, L> {
 
     /// The smallest domain of `cpu` that has CPUs of all capacities.
     pub(crate) fn asym_domain(&self, cpu: CpuId) -> Option<&Arc<Domain>> {
-        self.domains.of(cpu).iter().find(|d| self.capacity.all_among(&d.span))
+        self.domains.of(cpu).iter().find(|d| d.asym_full)
     }
 
     // ---- misfits ---------------------------------------------------------------------------------------------

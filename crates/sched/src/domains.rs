@@ -88,6 +88,8 @@ pub struct Domain {
     pub span: Box<[CpuId]>,
     /// They differ in capacity, as far as the kernel knows (SD_ASYM_CPUCAPACITY).
     pub asym: bool,
+    /// It has CPUs of all capacities of the machine (SD_ASYM_CPUCAPACITY_FULL).
+    pub asym_full: bool,
     /// Its groups differ in cores.
     pub uneven: bool,
     /// Its groups: partitions of the span, by their first CPUs. Each CPU goes round them from its own on ([`Domain::nth_from`]).
@@ -178,6 +180,7 @@ impl Domains {
                 let domain = Arc::new(Domain {
                     level,
                     asym: capacities.differ_among(&span),
+                    asym_full: capacities.all_among(&span),
                     uneven: sizes.iter().any(|s| s.cores != sizes[0].cores),
                     sizes,
                     groups: groups.into_values().map(Vec::into_boxed_slice).collect(),
